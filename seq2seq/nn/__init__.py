@@ -1,0 +1,1 @@
+"""Parts of a Transformer: masks, positions, embeddings, attention, feed-forward, dropout, initialisation, cache."""
