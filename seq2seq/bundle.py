@@ -1,0 +1,180 @@
+"""A trained model on disk: one folder that every command takes, on any machine, read without unpickling anything.
+
+    bundle/
+        config.json          format version, options, tokenizers' checksums, where the weights come from
+        model.safetensors    every weight once, tied ones too
+        source.spm           SentencePiece model of the source side
+        target.spm           the same for the target side; absent with a joint vocabulary
+"""
+
+import dataclasses
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_model, save_model
+
+from seq2seq.config import DecodeConfig, ModelConfig, from_dict, to_dict
+from seq2seq.models import EncoderDecoder, build_model
+from seq2seq.text.tokenizer import Tokenizer
+
+FORMAT_VERSION = 1
+"""Raised when a bundle written by this package can no longer be read by an older one."""
+
+CONFIG_FILE, WEIGHTS_FILE, SOURCE_FILE, TARGET_FILE = "config.json", "model.safetensors", "source.spm", "target.spm"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A model with all that it takes to use it.
+
+    Attributes:
+        model: The network.
+        model_config: The options that it was built from.
+        source_tokenizer: Text to ids on the source side.
+        target_tokenizer: Ids to text on the target side; the same object with a joint vocabulary.
+        decode: Search options that `translate` uses unless told otherwise.
+        languages: Language codes of source and target, where known.
+        provenance: Plain facts about the training: package versions, data fingerprint, step, validation scores.
+    """
+
+    model: EncoderDecoder
+    model_config: ModelConfig
+    source_tokenizer: Tokenizer
+    target_tokenizer: Tokenizer
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
+    languages: tuple[str | None, str | None] = (None, None)
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def joint(self) -> bool:
+        """Whether both sides have one vocabulary."""
+        return self.source_tokenizer.sha256 == self.target_tokenizer.sha256
+
+
+def save_bundle(bundle: Bundle, path: str | Path) -> None:
+    """Write the bundle as a folder, whole or not at all; an older bundle at `path` is replaced.
+
+    Raises:
+        ValueError: if something that is not a bundle is at `path`.
+    """
+    path = Path(path)
+    if path.exists() and not (path / CONFIG_FILE).is_file():
+        raise ValueError(f"{path} exists and is not a bundle; choose another place or remove it first")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    try:
+        os.chmod(scratch, 0o755)
+        save_model(bundle.model, str(scratch / WEIGHTS_FILE))
+        (scratch / SOURCE_FILE).write_bytes(bundle.source_tokenizer.model)
+        if not bundle.joint:
+            (scratch / TARGET_FILE).write_bytes(bundle.target_tokenizer.model)
+        text = json.dumps(_describe(bundle), indent=2, ensure_ascii=False) + "\n"
+        (scratch / CONFIG_FILE).write_text(text, encoding="utf-8")
+        if path.exists():
+            shutil.rmtree(path)
+        scratch.rename(path)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+
+
+def load_bundle(path: str | Path, device: str | torch.device = "cpu") -> Bundle:
+    """The bundle at `path`, its model in evaluation mode on `device`.
+
+    Raises:
+        FileNotFoundError: if `path` is not a bundle.
+        ValueError: if its format is newer than this package, or its parts do not fit together.
+    """
+    path = Path(path)
+    config = read_config(path)
+    source = _load_tokenizer(path / SOURCE_FILE, config["source_tokenizer"])
+    target = source if config["joint"] else _load_tokenizer(path / TARGET_FILE, config["target_tokenizer"])
+    model_config = from_dict(ModelConfig, config["model"], where="model.")
+    model = build_model(model_config, source.vocab_size, target.vocab_size)
+    try:
+        load_model(model, str(path / WEIGHTS_FILE))
+    except (RuntimeError, SafetensorError) as problem:
+        raise ValueError(
+            f"{path / WEIGHTS_FILE} does not fit {path / CONFIG_FILE} and a vocabulary of {source.vocab_size} source "
+            f"and {target.vocab_size} target pieces; expected the weights that were saved with them ({problem})"
+        ) from problem
+    return Bundle(
+        model=model.to(device).eval(),
+        model_config=model_config,
+        source_tokenizer=source,
+        target_tokenizer=target,
+        decode=from_dict(DecodeConfig, config["decode"], where="decode."),
+        languages=(config["source_lang"], config["target_lang"]),
+        provenance=config["provenance"],
+    )
+
+
+def read_config(path: str | Path) -> dict[str, Any]:
+    """The contents of a bundle's config.json.
+
+    Raises:
+        FileNotFoundError: if `path` is not a bundle.
+        ValueError: if the file is damaged or its format is newer than this package.
+    """
+    file = Path(path) / CONFIG_FILE
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"{path} is not a bundle: it has no {CONFIG_FILE}; expected the folder `bundle` that `seq2seq train` writes"
+        )
+    try:
+        config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        version = config["format_version"]
+    except (ValueError, KeyError, TypeError) as problem:
+        raise ValueError(f"{file} is damaged: {problem!r}; expected JSON with a format_version") from problem
+    if version > FORMAT_VERSION:
+        raise ValueError(
+            f"{file} has format version {version}, this package reads up to {FORMAT_VERSION}; update seq2seq"
+        )
+    return config
+
+
+def _describe(bundle: Bundle) -> dict[str, Any]:
+    source_lang, target_lang = bundle.languages
+    return {
+        "format_version": FORMAT_VERSION,
+        "architecture": "encoder_decoder",
+        "source_lang": source_lang,
+        "target_lang": target_lang,
+        "joint": bundle.joint,
+        "source_tokenizer": _describe_tokenizer(bundle.source_tokenizer),
+        "target_tokenizer": _describe_tokenizer(bundle.target_tokenizer),
+        "model": to_dict(bundle.model_config),
+        "decode": to_dict(bundle.decode),
+        "provenance": bundle.provenance,
+    }
+
+
+def _describe_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
+    return {
+        "kind": tokenizer.kind.name,
+        "vocab_size": tokenizer.vocab_size,
+        "normalization": tokenizer.normalization,
+        "special_ids": dataclasses.asdict(tokenizer.special),
+        "sha256": tokenizer.sha256,
+    }
+
+
+def _load_tokenizer(file: Path, described: dict[str, Any]) -> Tokenizer:
+    """The tokenizer in `file`, refused when it is not the one that the model was trained with."""
+    if not file.is_file():
+        raise FileNotFoundError(f"{file} is missing; expected the tokenizer that the bundle was saved with")
+    tokenizer = Tokenizer.load(file)
+    if tokenizer.sha256 != described["sha256"]:
+        raise ValueError(
+            f"{file} is not the tokenizer that the model was trained with: it has {tokenizer.vocab_size} pieces and "
+            f"SHA-256 {tokenizer.sha256[:12]}, expected {described['vocab_size']} pieces and "
+            f"{described['sha256'][:12]}; put the original file back"
+        )
+    return tokenizer
