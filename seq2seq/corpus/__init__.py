@@ -1,0 +1,1 @@
+"""Files of parallel text and the batches made of them."""

@@ -1,0 +1,1 @@
+"""Text and its pieces: lines of files, special ids, the SentencePiece tokenizer."""

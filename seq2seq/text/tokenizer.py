@@ -1,0 +1,164 @@
+"""Text to ids and back: a SentencePiece model with its special ids checked (Kudo and Richardson 2018)."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import sentencepiece
+
+from seq2seq.config import TokenizerKind
+from seq2seq.text.model_file import ModelFacts, read_facts
+from seq2seq.text.special import SpecialIds
+
+
+class Tokenizer:
+    """Turns lines into ids and ids into lines, always the same way.
+
+    The serialised SentencePiece model is the only truth: kind, special ids and normalisation are read from it. Objects
+    can be pickled (for the workers of a data loader) and compared by `sha256`.
+    """
+
+    model: bytes
+    """The serialised model, as in the ``.model`` file."""
+    special: SpecialIds
+    """Ids of padding, begin, end and unknown."""
+    kind: TokenizerKind
+    """Algorithm that the model was trained with."""
+    normalization: str
+    """Name of the rule that is applied to text before it is split, such as nmt_nfkc or identity."""
+    byte_fallback: bool
+    """Whether characters outside the vocabulary are spelled as UTF-8 bytes."""
+
+    def __init__(self, model: bytes, name: str = "the given bytes"):
+        """Read a serialised model; `load` and `from_bytes` say the same in words.
+
+        Raises:
+            ValueError: not a SentencePiece model, one of another kind, or without a special symbol.
+        """
+        self._processor = _processor(model, name)
+        facts = read_facts(model)
+        self.model = model
+        self.kind = _kind(facts, name)
+        self.normalization = facts.normalization
+        self.byte_fallback = facts.byte_fallback
+        self.special = SpecialIds(
+            pad=self._processor.pad_id(),
+            bos=self._processor.bos_id(),
+            eos=self._processor.eos_id(),
+            unk=self._processor.unk_id(),
+        )
+        try:
+            self.special.check(self.vocab_size)
+        except ValueError as error:
+            raise ValueError(f"tokenizer {name}: {error}") from None
+        self._dropped = frozenset((self.special.pad, self.special.bos, self.special.eos, self.special.unk))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Tokenizer":
+        """The tokenizer in a SentencePiece ``.model`` file.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: as in the constructor, naming the file.
+        """
+        path = Path(path)
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"no tokenizer at {path}; expected a SentencePiece .model file "
+                "(train one with `seq2seq data tokenizer`)"
+            )
+        return cls(path.read_bytes(), str(path))
+
+    @classmethod
+    def from_bytes(cls, model: bytes) -> "Tokenizer":
+        """The tokenizer that a serialised model describes."""
+        return cls(model)
+
+    def __reduce__(self) -> tuple[type["Tokenizer"], tuple[bytes]]:
+        return type(self), (self.model,)
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of pieces, special ones included."""
+        return int(self._processor.vocab_size())
+
+    @property
+    def sha256(self) -> str:
+        """Hex digest of the serialised model: equal if and only if two tokenizers are the same."""
+        return hashlib.sha256(self.model).hexdigest()
+
+    def encode(self, line: str) -> list[int]:
+        """Ids of one line, without BOS and EOS; no id for an empty one."""
+        ids: list[int] = self._processor.encode(line, out_type=int)
+        return ids
+
+    def encode_batch(self, lines: Sequence[str]) -> list[list[int]]:
+        """`encode` of every line, in order; faster than one by one."""
+        ids: list[list[int]] = self._processor.encode(list(lines), out_type=int)
+        return ids
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of the ids, special ones dropped; always one line.
+
+        Byte pieces that do not make up UTF-8 become U+FFFD, and a line feed spelled by a byte piece becomes a space,
+        so that no output can break the line contract.
+
+        Raises:
+            ValueError: an id is outside the vocabulary.
+        """
+        kept = [self._checked(id_) for id_ in ids if id_ not in self._dropped]
+        text: str = self._processor.decode(kept, out_type=str)
+        return text.replace("\n", " ")
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """The piece of every id, special ones included.
+
+        Raises:
+            ValueError: an id is outside the vocabulary.
+        """
+        return [str(self._processor.id_to_piece(self._checked(id_))) for id_ in ids]
+
+    def export_vocabulary(self) -> Iterator[str]:
+        r"""Lines for people to read: id, piece and score, separated by tabs.
+
+        Characters that would break a line or cannot be seen are escaped (``\t``, ``\u2028``), a backslash is doubled.
+        Never read back: the model is the truth.
+        """
+        for id_, piece in enumerate(self.pieces(range(self.vocab_size))):
+            yield f"{id_}\t{_escaped(piece)}\t{self._processor.get_score(id_):.6g}"
+
+    def _checked(self, id_: int) -> int:
+        if not 0 <= id_ < self.vocab_size:
+            raise ValueError(f"id {id_} is outside the vocabulary of {self.vocab_size} pieces")
+        return int(id_)
+
+
+def _processor(model: bytes, name: str) -> sentencepiece.SentencePieceProcessor:
+    problem = f"{name} is not a SentencePiece model ({len(model)} bytes read)"
+    if not model:
+        raise ValueError(problem)
+    processor = sentencepiece.SentencePieceProcessor()
+    try:
+        processor.LoadFromSerializedProto(model)
+    except (RuntimeError, OSError, ValueError) as error:
+        raise ValueError(f"{problem}: {error}") from error
+    return processor
+
+
+def _kind(facts: ModelFacts, name: str) -> TokenizerKind:
+    if facts.kind not in TokenizerKind.__members__:
+        raise ValueError(f"tokenizer {name} is of kind {facts.kind}; expected {', '.join(TokenizerKind.__members__)}")
+    return TokenizerKind[facts.kind]
+
+
+def _escaped(piece: str) -> str:
+    return "".join(_escaped_character(character) for character in piece)
+
+
+def _escaped_character(character: str) -> str:
+    if character == "\\":
+        return "\\\\"
+    if character == " " or character.isprintable():
+        return character
+    code = ord(character)
+    return {9: "\\t", 10: "\\n", 13: "\\r"}.get(code, f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
