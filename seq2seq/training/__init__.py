@@ -1,0 +1,1 @@
+"""Training with Lightning: loss, schedule, module, data module, callbacks, and `fit` that puts them together."""
