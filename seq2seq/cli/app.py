@@ -1,0 +1,121 @@
+"""The command `seq2seq` with its subcommands, exit codes and the encoding of its streams.
+
+Exit codes: 0 done, 1 something is wrong with the files or options, 2 the command was typed wrongly, 130 interrupted.
+The subcommands' modules import torch, Lightning and Hydra only when they run, so that `seq2seq --help` is quick.
+"""
+
+import importlib.metadata
+import io
+import os
+import sys
+import traceback
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from seq2seq.cli import UsageError, data
+from seq2seq.cli.average import average
+from seq2seq.cli.evaluate import evaluate
+from seq2seq.cli.info import info
+from seq2seq.cli.score import score
+from seq2seq.cli.train import train
+from seq2seq.cli.translate import translate
+
+INTERRUPTED = 130
+"""128 + SIGINT, as shells have it."""
+
+
+class Commands(TyperGroup):
+    """Runs a subcommand; what users can cause and mend is told in one line, without a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the subcommand.
+
+        Raises:
+            SystemExit: with the exit code that fits, when the subcommand did not end well.
+        """
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except KeyboardInterrupt:
+            raise SystemExit(INTERRUPTED) from None
+        except BrokenPipeError:
+            # The reader (head, less) has gone, which is its right. Python would flush into the closed pipe at its exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise SystemExit(0) from None
+        except UsageError as error:
+            raise SystemExit(_tell(error, 2)) from error
+        except (ValueError, OSError) as error:
+            raise SystemExit(_tell(error, 1)) from error
+        return result
+
+
+def _tell(error: Exception, code: int) -> int:
+    """Print the error, with its traceback where SEQ2SEQ_DEBUG is set; `code`."""
+    if os.environ.get("SEQ2SEQ_DEBUG", "0") not in ("", "0"):
+        traceback.print_exception(error)
+    message = str(error)
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        message = f"{error.filename}: {error.strerror}"
+    print(f"error: {message}", file=sys.stderr)
+    return code
+
+
+app = typer.Typer(
+    cls=Commands,
+    name="seq2seq",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"seq2seq {importlib.metadata.version('seq2seq')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version and end."
+    ),
+) -> None:
+    """Train Transformers that translate, translate with them, and measure how well they do."""
+    del version  # its callback has done the work
+
+
+# what follows the word `train` belongs to Hydra, --help too
+app.command(
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+)(train)
+app.command()(translate)
+app.command()(evaluate)
+app.command()(score)
+app.add_typer(data.app, name="data")
+app.command()(average)
+app.command()(info)
+
+
+def main() -> None:
+    """Run the command that was typed, and end the process with its exit code.
+
+    With SEQ2SEQ_DEBUG=1 in the environment, errors are shown with their traceback.
+    """
+    _speak_utf8()
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def _speak_utf8() -> None:
+    """Make the standard streams UTF-8 whatever the locale says; text is data here, not a matter of taste."""
+    for stream, errors in ((sys.stdin, "strict"), (sys.stdout, "strict"), (sys.stderr, "backslashreplace")):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors=errors)

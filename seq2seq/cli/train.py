@@ -1,0 +1,190 @@
+"""`seq2seq train`: a trained model from the options that Hydra composes."""
+
+import os
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from seq2seq.cli import UsageError
+from seq2seq.cli.options import check_overrides, explain, schema
+from seq2seq.config import TrainConfig, from_dict
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+HEADER = """\
+Usage: seq2seq train [NAME=VALUE]... [GROUP=CHOICE]... [HYDRA FLAGS]
+
+Trains a Transformer on two text files, line n of one translating line n of the other. The run's folder is
+outputs/<name>/<date>_<time>/; it ends up with checkpoints, metrics.csv and bundle/, which `seq2seq translate` takes.
+
+Examples:
+  seq2seq train data.train_source=my.de data.train_target=my.en trainer.max_minutes=30
+  seq2seq train data=folder data.dir=corpus data.source_lang=de data.target_lang=en model=transformer_base
+  seq2seq train experiment=multi30k_de_en data.dir=multi30k
+  seq2seq train --multirun model.dropout=0.1,0.3 experiment=demo
+  seq2seq train --cfg job experiment=demo        shows the composed options and trains nothing
+"""
+
+FOOTER = """\
+Flags: --help, --cfg job, --multirun, --config-dir FOLDER (your own YAML files beside ours), --config-name NAME,
+--info; `seq2seq train --hydra-help` lists all. Relative paths start where the command is typed.
+"""
+
+
+def conf_dir() -> Path:
+    """The folder of the configuration files: inside an installed package, or at the top of a checkout."""
+    package = Path(__file__).resolve().parent.parent
+    inside = package / "conf"
+    return inside if inside.is_dir() else package.parent / "conf"
+
+
+def register() -> None:
+    """Tell Hydra the options' names, types and defaults, and the text of `--help`."""
+    from hydra.core.config_store import ConfigStore
+    from omegaconf import OmegaConf
+
+    def required(name: str) -> None:
+        raise ValueError(f"option '{name}' is missing; give {name}=...")
+
+    # for a group that needs an option which has a default elsewhere: OmegaConf ignores a ??? that comes second
+    OmegaConf.register_new_resolver("required", required, replace=True)
+    store = ConfigStore.instance()
+    store.store(name="train_schema", node=schema(TrainConfig))
+    store.store(group="hydra/help", name="seq2seq", node=_help())
+
+
+def _help() -> dict[str, str]:
+    rows = [
+        textwrap.fill(text, width=120, initial_indent=f"  {f'{name}={default}':<40} ", subsequent_indent=" " * 43)
+        for name, default, text in explain()
+    ]
+    parts = [
+        HEADER,
+        "Groups, choose with GROUP=CHOICE:",
+        "$APP_CONFIG_GROUPS",
+        "Options and their defaults (a group's choice may set others; --cfg job shows what a run would get):",
+        *rows,
+        "",
+        FOOTER,
+    ]
+    return {"app_name": "seq2seq train", "header": "", "footer": "", "template": "\n".join(parts)}
+
+
+def compose(cfg: "DictConfig") -> TrainConfig:
+    """The checked options from what Hydra composed.
+
+    Raises:
+        ValueError: for a missing or unknown option, a wrong type, or a failed check.
+    """
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        missing = sorted(OmegaConf.missing_keys(cfg))
+        values = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
+    except OmegaConfBaseException as error:
+        raise ValueError(one_line(error)) from error
+    if missing:
+        raise ValueError(f"missing options; give {' '.join(f'{name}=...' for name in missing)}")
+    assert isinstance(values, dict)
+    return from_dict(TrainConfig, {str(name): value for name, value in values.items()})
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Train as Hydra's arguments say; with `--help`, `--cfg` or `--info`, print what they ask for.
+
+    Raises:
+        UsageError: for a misspelt name, or a value of the wrong type.
+        ValueError: for options that do not fit together, or data that cannot be trained on.
+        OSError: for a file that cannot be read or written.
+        SystemExit: after Hydra's own flags, and with 130 after an interrupt.
+    """
+    import hydra
+    from hydra._internal.utils import get_args_parser
+
+    parsed = get_args_parser().parse_args(list(arguments))
+    own = [Path(folder) for folder in (parsed.config_dir, parsed.config_path) if folder]
+    check_overrides(parsed.overrides, [conf_dir(), *own])
+    register()
+    typed = sys.argv
+    failures: list[Exception] = []
+
+    def train(cfg: "DictConfig") -> None:
+        # Lightning starts the processes of further devices with sys.argv, which must name the subcommand again
+        sys.argv = typed
+        try:
+            _train(cfg)
+        except (ValueError, OSError) as error:
+            # raised after Hydra, which would print a traceback here; in a --multirun the other jobs still run
+            failures.append(error)
+
+    try:
+        sys.argv = [typed[0], *arguments]
+        with _exceptions_from_hydra():
+            hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="train")(train)()
+    finally:
+        sys.argv = typed
+    if failures:
+        raise failures[0]
+
+
+@contextmanager
+def _exceptions_from_hydra() -> Iterator[None]:
+    """Have Hydra raise instead of printing and exiting, and say what it found in our words."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    before = os.environ.get("HYDRA_FULL_ERROR")
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UsageError(one_line(error)) from error
+    finally:
+        if before is None:
+            del os.environ["HYDRA_FULL_ERROR"]
+        else:
+            os.environ["HYDRA_FULL_ERROR"] = before
+
+
+def one_line(error: Exception) -> str:
+    """What Hydra or OmegaConf says and of which option, without their internals."""
+    from omegaconf.errors import OmegaConfBaseException
+
+    cause = error.__cause__ or error
+    text = str(cause).split("\nConfig search path")[0]
+    key = getattr(cause, "full_key", None) if isinstance(cause, OmegaConfBaseException) else None
+    internals = ("full_key:", "object_type=", "reference_type=")
+    lines = [line.strip() for line in text.splitlines()]
+    said = " ".join(line for line in lines if line and not line.startswith(internals))
+    ours = said.partition(" raised while resolving interpolation: ")[2]
+    if ours:
+        return ours
+    return f"option '{key}': {said}" if key else said
+
+
+def _train(cfg: "DictConfig") -> None:
+    """Check the options, train, and say where the result is."""
+    from hydra.core.hydra_config import HydraConfig
+
+    config = compose(cfg)
+    from seq2seq.training.fit import fit
+
+    run_dir = Path(HydraConfig.get().runtime.output_dir)
+    try:
+        fit(config, run_dir)
+    except SystemExit as error:
+        if isinstance(error.__context__, KeyboardInterrupt):  # Lightning has saved what it could, and exits with 1
+            raise SystemExit(130) from error
+        raise
+
+
+def train(context: typer.Context) -> None:
+    """Train a model: options are NAME=VALUE; `seq2seq train --help` lists them."""
+    run(context.args)
