@@ -10,6 +10,7 @@ import dataclasses
 import difflib
 import types
 import typing
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
@@ -419,7 +420,7 @@ class TrainConfig:
         )
 
 
-def nearest(name: str, known: typing.Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
     """A hint for a misspelt word: ``; did you mean 'dropout'?``, or the known words if none is near."""
     words = list(known)
     close = difflib.get_close_matches(name, words, n=1, cutoff=0.6)
