@@ -92,11 +92,11 @@ def _require(ok: bool, message: str) -> None:
         raise ValueError(message)
 
 
-def _probability(name: str, value: float) -> None:
+def _probability(name: str, value: int | float) -> None:
     _require(0.0 <= value < 1.0, f"{name}={value} is not a probability below 1; choose 0 <= {name} < 1")
 
 
-def _positive(name: str, value: float) -> None:
+def _positive(name: str, value: int | float) -> None:
     _require(value > 0, f"{name}={value} is not positive; choose {name} > 0")
 
 
