@@ -29,14 +29,13 @@ class SinusoidalPositions(nn.Module):
     def __init__(self, d_model: int) -> None:
         super().__init__()
         self.d_model = d_model
-        self.table: Tensor
-        self.register_buffer("table", sinusoids(_BLOCK, d_model).float(), persistent=False)
+        # Not a buffer: `.to(dtype)` would cast a buffer, and a float64 model would add sinusoids rounded to float32.
+        self.table = sinusoids(_BLOCK, d_model).to(torch.get_default_dtype())
 
     def forward(self, x: Float[Tensor, "B T D"], start: int = 0) -> Float[Tensor, "B T D"]:
         """The vectors with positions start, start + 1, ... added, in the precision of `x`."""
         end = start + x.shape[1]
-        if end > self.table.shape[0] or self.table.dtype != x.dtype:
-            # Recomputed rather than cast, so that a float64 model gets float64 sinusoids.
+        if end > self.table.shape[0] or self.table.dtype != x.dtype or self.table.device != x.device:
             rows = max(self.table.shape[0], -(-end // _BLOCK) * _BLOCK)
-            self.table = sinusoids(rows, self.d_model).to(device=x.device, dtype=x.dtype)
+            self.table = sinusoids(rows, self.d_model).to(x.dtype).to(x.device)
         return x + self.table[start:end]
