@@ -55,9 +55,7 @@ def read_parallel(source_path: str | Path, target_path: str | Path) -> ParallelT
         ValueError: a file is not UTF-8, the numbers of lines differ (the message says where the files look shifted),
             or no pair has text on both sides.
     """
-    source, target = read_lines(source_path), read_lines(target_path)
-    if len(source) != len(target):
-        raise ValueError(_unequal(source_path, source, target_path, target))
+    source, target = read_sides(source_path, target_path)
     text = pair_up(source, target)
     if not text.source:
         raise ValueError(
@@ -65,6 +63,19 @@ def read_parallel(source_path: str | Path, target_path: str | Path) -> ParallelT
             f"{len(text.one_sided)} blank on one side, {len(text.both_empty)} on both); expected parallel text"
         )
     return text
+
+
+def read_sides(source_path: str | Path, target_path: str | Path) -> tuple[list[str], list[str]]:
+    """All lines of two files, blank ones too, as many of one as of the other.
+
+    Raises:
+        FileNotFoundError: a file does not exist.
+        ValueError: a file is not UTF-8, or the numbers of lines differ; says where the files look shifted.
+    """
+    source, target = read_lines(source_path), read_lines(target_path)
+    if len(source) != len(target):
+        raise ValueError(_unequal(source_path, source, target_path, target))
+    return source, target
 
 
 def pair_up(source: Sequence[str], target: Sequence[str]) -> ParallelText:

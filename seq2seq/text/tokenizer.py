@@ -1,14 +1,19 @@
 """Text to ids and back: a SentencePiece model with its special ids checked (Kudo and Richardson 2018)."""
 
+import functools
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import sentencepiece
 
-from seq2seq.config import TokenizerKind
+from seq2seq.config import TokenizerConfig, TokenizerKind
 from seq2seq.text.model_file import ModelFacts, read_facts
 from seq2seq.text.special import SpecialIds
+from seq2seq.text.subword_sampling import BpeDropout, UnigramSampler
+
+# The library warns on stderr about long lines in n-best search; nobody could act on it.
+sentencepiece.set_min_log_level(2)
 
 
 class Tokenizer:
@@ -38,6 +43,7 @@ class Tokenizer:
         self._processor = _processor(model, name)
         facts = read_facts(model)
         self.model = model
+        self._user_defined = facts.user_defined
         self.kind = _kind(facts, name)
         self.normalization = facts.normalization
         self.byte_fallback = facts.byte_fallback
@@ -96,6 +102,39 @@ class Tokenizer:
         """`encode` of every line, in order; faster than one by one."""
         ids: list[list[int]] = self._processor.encode(list(lines), out_type=int)
         return ids
+
+    def sample(self, line: str, *, config: TokenizerConfig, key: tuple[int, int, int]) -> list[int]:
+        """Ids of one line under a segmentation drawn at random, for training only.
+
+        Args:
+            line: Text.
+            config: Says which sampling: `sampling_alpha` and `sampling_nbest`, or `bpe_dropout`. With both off this is
+                `encode`.
+            key: Seed, epoch and index of the sentence. The same key gives the same ids in any order of calls and in
+                any process; give the two sides of a pair different seeds.
+
+        Raises:
+            ValueError: the sampling is not for this kind of tokenizer.
+        """
+        if config.sampling_alpha == 0 and config.bpe_dropout == 0:
+            return self.encode(line)
+        if config.kind is not self.kind:
+            raise ValueError(
+                f"sampling is set up for tokenizer.kind={config.kind.name}, but this tokenizer is {self.kind.name}; "
+                f"set tokenizer.kind={self.kind.name} and "
+                + ("tokenizer.sampling_alpha" if self.kind is TokenizerKind.unigram else "tokenizer.bpe_dropout")
+            )
+        if config.sampling_alpha > 0:
+            return self._unigram_sampler.sample(line, config.sampling_alpha, config.sampling_nbest, key)
+        return self._bpe_dropout.sample(line, config.bpe_dropout, key)
+
+    @functools.cached_property
+    def _unigram_sampler(self) -> UnigramSampler:
+        return UnigramSampler(self._processor, self._user_defined)
+
+    @functools.cached_property
+    def _bpe_dropout(self) -> BpeDropout:
+        return BpeDropout(self._processor, self._user_defined, self.byte_fallback)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of the ids, special ones dropped; always one line.
