@@ -1,0 +1,84 @@
+"""Lines on their way to the model: prepared, sorted by length, filled into batches."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from seq2seq.config import DecodeConfig
+from seq2seq.shapes import Bool, Int, Tensor
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    """A line of the input as the model is given it."""
+
+    number: int
+    """Counted from 1."""
+    text: str
+    """As read."""
+    parts: tuple[tuple[int, ...], ...]
+    """Ids with EOS: one sequence, several if the line was split, none if there is nothing to translate."""
+    prefix: tuple[int, ...]
+    """Target pieces that the translation of the first part starts with."""
+    notice: str | None
+    """What has been done about a line that was too long."""
+
+
+def token_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
+    """Places of all sequences, in batches of similar length.
+
+    Each batch has at most `budget` pieces, unless it is a single sequence. A batch with an early sequence comes early,
+    so that answers in input order do not wait for long.
+    """
+    batches: list[list[int]] = []
+    room = 0
+    for place in sorted(range(len(lengths)), key=lambda place: (lengths[place], place)):
+        if not batches or lengths[place] > room:
+            batches.append([])
+            room = budget
+        batches[-1].append(place)
+        room -= lengths[place]
+    return sorted(batches, key=min)
+
+
+def take(sources: Iterator[SourceLine], budget: int) -> tuple[list[SourceLine], Exception | None]:
+    """The next lines, up to `budget` pieces, and the error that ended them early, if one did.
+
+    The error is handed over rather than raised, so that the lines before it can still be translated.
+    """
+    taken = []
+    try:
+        for source in sources:
+            taken.append(source)
+            budget -= 1 + sum(map(len, source.parts))
+            if budget <= 0:
+                break
+    except Exception as error:  # noqa: BLE001, RUF100  raised again by the caller, after these lines
+        return taken, error
+    return taken, None
+
+
+def pad(
+    sequences: Sequence[Sequence[int]], filler: int, device: torch.device
+) -> tuple[Int[Tensor, "B S"], Bool[Tensor, "B S"]]:
+    """The sequences as one tensor, filled up on the right, and where it is real."""
+    longest = max(map(len, sequences))
+    ids = [[*sequence, *[filler] * (longest - len(sequence))] for sequence in sequences]
+    real = torch.arange(longest) < torch.tensor([len(sequence) for sequence in sequences])[:, None]
+    return torch.tensor(ids, device=device), real.to(device)
+
+
+def length_limits(decode: DecodeConfig, source_length: int, prefix_length: int) -> tuple[int, int]:
+    """Fewest and most target pieces, EOS included, for a source of `source_length` pieces, EOS included.
+
+    The absolute options win over the relative ones: `max_length` caps everything, `min_length` and a prefix raise a
+    relative limit that has no room for them.
+    """
+    longest = math.ceil(decode.max_length_factor * source_length + decode.max_length_offset)
+    longest = max(longest, decode.min_length, prefix_length + decode.max_length_offset)
+    if decode.max_length is not None:
+        longest = min(longest, decode.max_length)
+    shortest = max(decode.min_length, math.ceil(decode.min_length_factor * source_length))
+    return min(shortest, longest), longest

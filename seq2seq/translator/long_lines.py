@@ -1,0 +1,115 @@
+"""What becomes of a line with more pieces than the model should be given at once."""
+
+import re
+from collections.abc import Sequence
+
+from seq2seq.config import DecodeConfig, LongLines
+from seq2seq.text.tokenizer import Tokenizer
+from seq2seq.translator.results import Candidate
+
+_WORD_START = "\u2581"  # SentencePiece's mark of a space before the piece
+_CLOSING = "\"'\u2019\u201c\u201d\u00bb\u00ab)\\]"
+# A full stop behind a single letter or a number mostly belongs to an abbreviation or an ordinal.
+_SENTENCE_END = re.compile(rf"([!?\u2026\u061f\u0964]|[^\W\d_]{{2}}[{_CLOSING}]*\.)[{_CLOSING}]*$")
+_SENTENCE_END_WITHOUT_SPACE = re.compile("[\u3002\uff01\uff1f][\u300d\u300f\u201d\u2019]*$")
+_CONTINUATION_BYTE = re.compile("<0x[89AB][0-9A-F]>")
+
+
+def fit(ids: list[int], tokenizer: Tokenizer, decode: DecodeConfig, line: int) -> tuple[list[list[int]], str | None]:
+    """The parts that a line is translated in, and a notice if it was too long to be one.
+
+    Args:
+        ids: The line, without EOS.
+        tokenizer: Knows the pieces of `ids`.
+        decode: Limit and choice.
+        line: Number of the line, for messages.
+
+    Raises:
+        ValueError: if the line is too long and `long_lines` is error, or the limit leaves no room.
+    """
+    limit = decode.max_source_length - 1  # EOS takes one
+    if len(ids) <= limit:
+        return [ids], None
+    if limit < 1:
+        raise ValueError(f"max_source_length={decode.max_source_length} leaves no room beside EOS; give at least 2")
+    found = f"line {line} has {len(ids) + 1} pieces, max_source_length is {decode.max_source_length}"
+    if decode.long_lines is LongLines.error:
+        raise ValueError(
+            f"{found}; raise it, or choose long_lines=truncate or long_lines=split (on the command line "
+            "--max-source-length, --long truncate, --long split)"
+        )
+    if decode.long_lines is LongLines.truncate:
+        return [ids[:limit]], f"{found}: the last {len(ids) - limit} pieces were dropped"
+    parts = split(ids, tokenizer.pieces(ids), limit)
+    return parts, f"{found}: translated in {len(parts)} parts"
+
+
+def split(ids: list[int], pieces: Sequence[str], limit: int) -> list[list[int]]:
+    """The ids cut into parts of at most `limit`: at the end of every sentence, longer ones between words.
+
+    Models are trained on sentences, so each becomes a part by itself, even where two would fit. Only a word that is
+    longer than the limit is cut inside.
+    """
+    parts = []
+    ends = [*sentence_starts(pieces), len(ids)]
+    start = 0
+    for end in ends:
+        while end - start > limit:
+            cut = _cut(pieces, start, start + limit)
+            parts.append(ids[start:cut])
+            start = cut
+        if end > start:
+            parts.append(ids[start:end])
+        start = end
+    return parts
+
+
+def join(parts: Sequence[Sequence[Candidate]], *, between: str, n_best: int) -> tuple[Candidate, ...]:
+    """The candidates of a line from those of its parts, none from no part.
+
+    Of all combinations the distinct ones with the best sums of scores, best first.
+    """
+    best = list(parts[0]) if parts else []
+    for part in parts[1:]:
+        pairs = [_together(left, right, between) for left in best for right in part]
+        distinct: dict[str, Candidate] = {}
+        for pair in sorted(pairs, key=lambda pair: -pair.score):
+            distinct.setdefault(pair.text, pair)
+        best = list(distinct.values())[:n_best]
+    return tuple(best)
+
+
+def _together(left: Candidate, right: Candidate, between: str) -> Candidate:
+    """The translation of two parts of a line."""
+    return Candidate(
+        text=between.join(text for text in (left.text, right.text) if text),
+        score=left.score + right.score,
+        log_prob=left.log_prob + right.log_prob,
+        tokens=left.tokens + right.tokens,
+        ids=left.ids + right.ids,
+        token_log_probs=left.token_log_probs + right.token_log_probs,
+        hit_limit=left.hit_limit or right.hit_limit,
+    )
+
+
+def sentence_starts(pieces: Sequence[str]) -> list[int]:
+    """Where a new sentence starts inside the pieces, as far as punctuation tells."""
+    starts = []
+    word_starts = [at for at, piece in enumerate(pieces) if at == 0 or piece.startswith(_WORD_START)]
+    for before, at, after in zip(word_starts, word_starts[1:], [*word_starts[2:], len(pieces)], strict=False):
+        word, next_word = "".join(pieces[before:at]), "".join(pieces[at:after]).strip(_WORD_START)
+        if _SENTENCE_END.search(word) and not next_word[:1].islower():
+            starts.append(at)
+    starts += [at for at in range(1, len(pieces)) if _SENTENCE_END_WITHOUT_SPACE.search(pieces[at - 1])]
+    return sorted(set(starts))
+
+
+def _cut(pieces: Sequence[str], start: int, end: int) -> int:
+    """The last place after `start`, up to `end`, where a word begins; else one that is not inside a character."""
+    for at in range(end, start, -1):
+        if pieces[at].startswith(_WORD_START):
+            return at
+    for at in range(end, start, -1):
+        if not _CONTINUATION_BYTE.fullmatch(pieces[at]):
+            return at
+    return end

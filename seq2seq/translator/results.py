@@ -1,0 +1,94 @@
+"""What a translator answers."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to translate a line."""
+
+    text: str
+    """The translation: one line, a line feed or carriage return that the pieces spell replaced by a space."""
+    score: float
+    """`log_prob` over the length penalty; what candidates are ranked by. Of a split line: the sum over its parts."""
+    log_prob: float
+    """Sum of `token_log_probs`, in nats."""
+    tokens: tuple[str, ...]
+    """The pieces, the closing EOS included. Of a split line: those of all parts, each closed by EOS."""
+    ids: tuple[int, ...]
+    """Ids of `tokens`."""
+    token_log_probs: tuple[float, ...]
+    """Log-probability of each piece, given the ones before and the source, in nats."""
+    hit_limit: bool
+    """Whether the end was forced because the translation had reached its maximum length."""
+
+
+NOTHING = Candidate("", 0.0, 0.0, (), (), (), False)
+"""The only candidate of a line that has nothing to translate."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """What became of one line. The attributes of its best candidate can be read from it directly."""
+
+    line: int
+    """Number of the line in the input, counted from 1."""
+    source: str
+    """The line."""
+    source_ids: tuple[tuple[int, ...], ...]
+    """What the model was given, EOS included: one sequence, more if the line was split, none if it is blank."""
+    candidates: tuple[Candidate, ...]
+    """Distinct translations, best score first: at least one, at most `n_best`."""
+    notice: str | None
+    """Set if the line was too long: what has been done about it, with its number."""
+
+    @property
+    def text(self) -> str:
+        """The best translation."""
+        return self.candidates[0].text
+
+    @property
+    def score(self) -> float:
+        """Score of the best candidate."""
+        return self.candidates[0].score
+
+    @property
+    def log_prob(self) -> float:
+        """Log-probability of the best candidate, in nats."""
+        return self.candidates[0].log_prob
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """Pieces of the best candidate."""
+        return self.candidates[0].tokens
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """Ids of the best candidate."""
+        return self.candidates[0].ids
+
+    @property
+    def token_log_probs(self) -> tuple[float, ...]:
+        """Log-probability of each piece of the best candidate, in nats."""
+        return self.candidates[0].token_log_probs
+
+    @property
+    def hit_limit(self) -> bool:
+        """Whether the best candidate's end was forced."""
+        return self.candidates[0].hit_limit
+
+
+@dataclass(frozen=True)
+class ScoredPair:
+    """How probable a given translation is."""
+
+    log_prob: float
+    """Sum of `token_log_probs`, in nats."""
+    score: float
+    """`log_prob` over the length penalty."""
+    tokens: tuple[str, ...]
+    """The pieces that were scored, the closing EOS included."""
+    ids: tuple[int, ...]
+    """Ids of `tokens`."""
+    token_log_probs: tuple[float, ...]
+    """Log-probability of each piece, given the ones before and the source, in nats."""
