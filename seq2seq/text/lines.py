@@ -9,7 +9,6 @@ UTF-8 text.
 
 import contextlib
 import difflib
-import errno
 import gzip
 import io
 import os
@@ -102,23 +101,41 @@ def write_lines(path: str | Path, lines: Iterable[str]) -> None:
         ValueError: a line contains LF, so the file would have more lines than were given; or half a surrogate pair.
         FileNotFoundError: the folder does not exist.
     """
+    with _whole_file(path) as stream:
+        if str(path).endswith(".gz"):
+            with gzip.GzipFile("", "wb", fileobj=stream, mtime=0) as packed:
+                _write(packed, lines, str(path))
+        else:
+            _write(stream, lines, str(path))
+
+
+def write_bytes(path: str | Path, data: bytes) -> None:
+    """Write a file that appears whole or not at all, as `write_lines` does.
+
+    Raises:
+        FileNotFoundError: the folder does not exist.
+        ValueError: a folder has that name.
+    """
+    with _whole_file(path) as stream:
+        stream.write(data)
+
+
+@contextlib.contextmanager
+def _whole_file(path: str | Path) -> Iterator[BinaryIO]:
+    """A stream to a temporary file beside `path`, which takes its place if nothing fails."""
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise ValueError(f"{path} is a folder; expected the name of a file to write")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"cannot write {path}: there is no folder {target.parent}; create it first")
-    if target.exists() and not target.is_file():
+    if target.exists() and not target.is_file():  # a pipe or device: renaming would replace it
         with target.open("wb") as stream:
-            _write(stream, lines, str(path))
+            yield stream
         return
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
         with temporary.open("xb") as stream:
-            if target.name.endswith(".gz"):
-                with gzip.GzipFile("", "wb", fileobj=stream, mtime=0) as packed:
-                    _write(packed, lines, str(path))
-            else:
-                _write(stream, lines, str(path))
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
         if target.exists():
@@ -203,7 +220,3 @@ def _write(stream: BinaryIO | io.BufferedIOBase, lines: Iterable[str], name: str
             stream.write(line.encode("utf-8") + b"\n")
         except UnicodeEncodeError as error:
             raise ValueError(f"{name}: line {number} cannot be written as UTF-8: {error}") from None
-        except OSError as error:
-            if error.errno == errno.ENOSPC:
-                raise OSError(error.errno, f"no space left on the disk, at line {number}", name) from error
-            raise

@@ -93,6 +93,11 @@ class Tokenizer:
         """Hex digest of the serialised model: equal if and only if two tokenizers are the same."""
         return hashlib.sha256(self.model).hexdigest()
 
+    @functools.cached_property
+    def byte_ids(self) -> frozenset[int]:
+        """Ids of the pieces that stand for one byte; empty without byte fallback."""
+        return frozenset(id_ for id_ in range(self.vocab_size) if self._processor.is_byte(id_))
+
     def encode(self, line: str) -> list[int]:
         """Ids of one line, without BOS and EOS; no id for an empty one."""
         ids: list[int] = self._processor.encode(line, out_type=int)
