@@ -174,11 +174,15 @@ def _train(cfg: "DictConfig") -> None:
     from hydra.core.hydra_config import HydraConfig
 
     config = compose(cfg)
+    from hydra.utils import instantiate
+
     from seq2seq.training.fit import fit
 
     run_dir = Path(HydraConfig.get().runtime.output_dir)
+    loggers = [instantiate(values) for values in config.logger.values()]
+    callbacks = [instantiate(values) for values in config.callbacks.values()]
     try:
-        fit(config, run_dir)
+        fit(config, run_dir, loggers, callbacks)
     except SystemExit as error:
         if isinstance(error.__context__, KeyboardInterrupt):  # Lightning has saved what it could, and exits with 1
             raise SystemExit(130) from error

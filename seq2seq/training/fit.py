@@ -1,0 +1,171 @@
+"""A whole training run: text in, bundle out."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from pytorch_lightning import Callback, Trainer, seed_everything
+from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.loggers import Logger
+
+from seq2seq.bundle import Bundle, save_bundle
+from seq2seq.config import FinalWeights, Precision, TrainConfig
+from seq2seq.models import EncoderDecoder, build_model
+from seq2seq.training.averaging import latest_checkpoints
+from seq2seq.training.checkpoints import (
+    MonitorWatch,
+    best_checkpoints,
+    early_stopping,
+    last_checkpoint,
+    recent_checkpoints,
+)
+from seq2seq.training.data_module import ParallelDataModule, Tokenizers
+from seq2seq.training.limits import Limits
+from seq2seq.training.module import TranslationModule
+from seq2seq.training.progress import TrainingProgress
+from seq2seq.training.provenance import provenance
+from seq2seq.training.run_folder import bundle_from_checkpoints, write_run
+from seq2seq.training.text import RunText, prepare_tokenizers, read_text
+from seq2seq.training.validation import ValidationBleu
+from seq2seq.translator import Translator
+
+log = logging.getLogger(__name__)
+
+_LIGHTNING_PRECISION = {Precision.fp32: "32-true", Precision.bf16_mixed: "bf16-mixed", Precision.fp16_mixed: "16-mixed"}
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What a run ended with."""
+
+    run_dir: Path
+    """Its folder."""
+    bundle: Path
+    """The model to use."""
+    steps: int
+    """Optimiser steps taken."""
+    epochs: float
+    """Passes over the training text, the last one perhaps in part."""
+    best_score: float | None
+    """Best value of the monitored metric; None if it never had one."""
+
+
+def fit(
+    config: TrainConfig,
+    run_dir: Path,
+    loggers: Sequence[Logger] = (),
+    callbacks: Sequence[Callback] = (),
+) -> FitResult:
+    """Train as the options say, and write the run's folder with the bundle in it.
+
+    Args:
+        config: Every option.
+        run_dir: Where the run is written.
+        loggers: Lightning loggers.
+        callbacks: Further Lightning callbacks.
+
+    Raises:
+        FileNotFoundError: if a file of text, a tokenizer or the checkpoint to resume from is missing.
+        ValueError: if text or options do not fit together.
+    """
+    if config.resume is not None and not Path(config.resume).is_file():
+        raise FileNotFoundError(f"resume={config.resume} does not exist; expected a run's checkpoints/last.ckpt")
+    if config.trainer.num_threads is not None:
+        torch.set_num_threads(config.trainer.num_threads)
+    run_dir.mkdir(parents=True, exist_ok=True)
+    text = read_text(config.data, config.seed)
+    tokenizers = prepare_tokenizers(config.data, text.train, config.seed)
+    write_run(run_dir, config, tokenizers, provenance(text.fingerprint, config.seed))
+    data = ParallelDataModule(
+        text.train, text.valid, tokenizers, config.data, accumulate=config.trainer.accumulate, seed=config.seed
+    )
+    seed_everything(config.seed, workers=True, verbose=False)
+    model = build_model(config.model, tokenizers.source.vocab_size, tokenizers.target.vocab_size)
+    log.info(
+        "%s parameters, tied ones counted once; padding share of a training epoch %.1f%%",
+        f"{model.num_parameters():,}",
+        100 * data.padding_share(),
+    )
+    limits = Limits(config.trainer.max_steps, config.trainer.max_minutes)
+    best = best_checkpoints(config.trainer, run_dir / "checkpoints")
+    trainer = Trainer(
+        logger=list(loggers) or False,
+        callbacks=[
+            limits,
+            TrainingProgress(limits),
+            _validation(config, run_dir, model, tokenizers, text),
+            MonitorWatch(config.trainer.monitor),
+            best,
+            *([recent_checkpoints(config.trainer, run_dir / "checkpoints")] if config.trainer.average_last else []),
+            last_checkpoint(run_dir / "checkpoints"),
+            *early_stopping(config.trainer),
+            *callbacks,
+        ],
+        max_epochs=config.trainer.max_epochs or -1,
+        accelerator=config.trainer.accelerator.name,
+        devices=config.trainer.devices,
+        precision=_LIGHTNING_PRECISION[config.trainer.precision],
+        val_check_interval=config.trainer.validate_every,
+        check_val_every_n_epoch=None if config.trainer.validate_every else 1,
+        log_every_n_steps=config.trainer.log_every,
+        reload_dataloaders_every_n_epochs=1,
+        use_distributed_sampler=False,
+        num_sanity_val_steps=0,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=run_dir,
+    )
+    module = TranslationModule(model, config.optim, config.model.d_model, config.trainer.log_every)
+    trainer.fit(module, datamodule=data, ckpt_path=config.resume, weights_only=True)
+    return _finish(config, run_dir, trainer, best)
+
+
+def _validation(
+    config: TrainConfig, run_dir: Path, model: EncoderDecoder, tokenizers: Tokenizers, text: RunText
+) -> ValidationBleu:
+    """The callback that translates the validation set with the model under training."""
+    bundle = Bundle(model, config.model, tokenizers.source, tokenizers.target, config.decode)
+    return ValidationBleu(
+        Translator(bundle),
+        text.raw_valid,
+        config.decode,
+        config.data.target_lang,
+        config.trainer.num_samples,
+        run_dir / "samples.jsonl",
+    )
+
+
+def _finish(config: TrainConfig, run_dir: Path, trainer: Trainer, best: ModelCheckpoint) -> FitResult:
+    """Write the bundle and say what to type next."""
+    checkpoints = _final_checkpoints(config, run_dir, best)
+    score = float(best.best_model_score) if best.best_model_score is not None else None
+    steps = trainer.global_step
+    results = {"steps": steps, "monitor": config.trainer.monitor, "best_score": score}
+    path = run_dir / "bundle"
+    save_bundle(bundle_from_checkpoints(run_dir, checkpoints, results), path)
+    log.info(
+        "bundle written from %s (%s of the run; best %s %s)",
+        ", ".join(file.name for file in checkpoints),
+        config.trainer.final_weights.name,
+        config.trainer.monitor,
+        f"{score:.4f}" if score is not None else "none",
+    )
+    log.info("next: seq2seq translate %s INPUT -o OUTPUT", path)
+    log.info("      seq2seq evaluate %s --source SOURCE --reference REFERENCE", path)
+    epochs = trainer.current_epoch + 0.0
+    return FitResult(run_dir, path, steps, epochs, score)
+
+
+def _final_checkpoints(config: TrainConfig, run_dir: Path, best: ModelCheckpoint) -> list[Path]:
+    """The checkpoint files whose weights, or mean of weights, the bundle holds."""
+    folder = run_dir / "checkpoints"
+    if config.trainer.final_weights is FinalWeights.average:
+        available = len(list(folder.glob("recent_step_*.ckpt")))
+        return latest_checkpoints(run_dir, min(config.trainer.average_last, available))
+    if config.trainer.final_weights is FinalWeights.best and best.best_model_path:
+        return [Path(best.best_model_path)]
+    if config.trainer.final_weights is FinalWeights.best:
+        log.warning("no validation had a usable %s; the bundle holds the last weights", config.trainer.monitor)
+    return [folder / "last.ckpt"]

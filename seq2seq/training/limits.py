@@ -1,0 +1,59 @@
+"""When training ends, apart from the number of epochs."""
+
+import time
+from typing import Any
+
+from pytorch_lightning import Callback, LightningModule, Trainer
+
+
+class Limits(Callback):
+    """Stops after a number of steps or minutes, and has the model validated once more before it does.
+
+    Lightning's own limits end training between two validations, so that the last part of it is never judged.
+
+    Args:
+        max_steps: Optimiser steps.
+        max_minutes: Wall-clock minutes since training began, those before a resume included.
+    """
+
+    def __init__(self, max_steps: int | None = None, max_minutes: float | None = None) -> None:
+        self.max_steps, self.max_minutes = max_steps, max_minutes
+        self.seconds_before = 0.0
+        self.started: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of training so far."""
+        return self.seconds_before + (time.monotonic() - self.started if self.started is not None else 0.0)
+
+    def share_done(self, steps: int, epochs: float, max_epochs: int | None) -> float:
+        """How far training is: the largest of its shares of steps, minutes and epochs, 0 to 1."""
+        shares = [
+            steps / self.max_steps if self.max_steps else 0.0,
+            self.seconds / 60 / self.max_minutes if self.max_minutes else 0.0,
+            epochs / max_epochs if max_epochs else 0.0,
+        ]
+        return min(1.0, max(shares))
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start the clock; a run that was resumed at its limit ends here."""
+        self.started = time.monotonic()
+        self._check(trainer)
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        """Stop when a limit is reached."""
+        self._check(trainer)
+
+    def _check(self, trainer: Trainer) -> None:
+        steps = self.max_steps is not None and trainer.global_step >= self.max_steps
+        minutes = self.max_minutes is not None and self.seconds >= 60 * self.max_minutes
+        if steps or minutes:
+            trainer.should_stop = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """Seconds so far, for the checkpoint."""
+        return {"seconds": self.seconds}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on counting from a checkpoint."""
+        self.seconds_before = state_dict["seconds"]

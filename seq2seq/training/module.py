@@ -1,0 +1,157 @@
+"""One optimiser step, and the validation loss."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from pytorch_lightning import LightningModule
+from torch import nn
+from torch.optim import Adam
+
+from seq2seq.config import OptimConfig
+from seq2seq.corpus.batching import Batch
+from seq2seq.models import EncoderDecoder
+from seq2seq.shapes import Float, Tensor
+from seq2seq.training.loss import smoothed_cross_entropy
+from seq2seq.training.schedule import noam_lr
+
+
+@dataclass
+class Sums:
+    """What is added up between two logged values; everything a mean per token needs."""
+
+    loss: float = 0.0
+    nll: float = 0.0
+    correct: int = 0
+    tokens: int = 0
+    padding: int = 0
+    positions: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class BatchLoss:
+    """Sums over a batch's real target positions, in nats, and how many of them the model would have got right."""
+
+    loss: Float[Tensor, ""]
+    nll: Float[Tensor, ""]
+    correct: Tensor
+
+
+class TranslationModule(LightningModule):
+    """An encoder-decoder under training.
+
+    One call of `training_step` is one optimiser step: it is given all the batches of the step, so the loss can be
+    divided by the number of their target tokens together, and no state lives between the batches of a step.
+
+    Args:
+        model: The network.
+        optim: Loss, optimiser and schedule.
+        d_model: Width of the network, which the schedule depends on.
+        log_every: Steps between logged training metrics.
+    """
+
+    def __init__(self, model: EncoderDecoder, optim: OptimConfig, d_model: int, log_every: int = 20) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.model = model
+        self.optim = optim
+        self.d_model = d_model
+        self.log_every = log_every
+        self.train_sums = Sums()
+        self.valid_sums = Sums()
+
+    def batch_loss(self, batch: Batch, smoothing: float) -> BatchLoss:
+        """Loss and negative log-likelihood of one batch under teacher forcing.
+
+        Padded target positions are dropped before the projection onto the vocabulary: they cost nothing there and
+        cannot count in the loss.
+        """
+        hidden = self.model.decode(batch.src, batch.src_valid, batch.tgt_in)
+        targets = batch.tgt_out[batch.tgt_valid]
+        logits = self.model.logits(hidden[batch.tgt_valid])
+        loss, nll = smoothed_cross_entropy(logits, targets, smoothing)
+        return BatchLoss(loss, nll, (logits.detach().argmax(-1) == targets).sum())
+
+    def configure_optimizers(self) -> Adam:
+        """Adam as in the paper, section 5.3; each tied matrix is one parameter. The rate is set at every step."""
+        fused = self.device.type in ("cpu", "cuda")
+        betas = (self.optim.beta1, self.optim.beta2)
+        return Adam(self.model.parameters(), lr=0.0, betas=betas, eps=self.optim.eps, fused=fused)
+
+    def training_step(self, update: tuple[Batch, ...], batch_idx: int) -> None:
+        """Gradients of all batches of the step, normalised by all their target tokens; clip; step."""
+        started = time.perf_counter()
+        optimizer = self.optimizers()
+        rate = noam_lr(
+            self.global_step + 1,
+            d_model=self.d_model,
+            warmup_steps=self.optim.warmup_steps,
+            factor=self.optim.lr_factor,
+        )
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.zero_grad(set_to_none=True)
+        num_tokens = sum(batch.num_target_tokens for batch in update)
+        for batch in update:
+            losses = self.batch_loss(batch, self.optim.label_smoothing)
+            self.manual_backward(losses.loss / num_tokens)
+            self._count(self.train_sums, batch, losses)
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.optim.clip_norm or float("inf"))
+        optimizer.step()
+        self.train_sums.seconds += time.perf_counter() - started
+        if self.global_step % self.log_every == 0:
+            self._log_training(rate, float(norm))
+
+    def on_validation_epoch_start(self) -> None:
+        """Begin the sums of a validation anew."""
+        self.valid_sums = Sums()
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        """Add a batch to the validation sums."""
+        self._count(self.valid_sums, batch, self.batch_loss(batch, self.optim.label_smoothing))
+
+    def on_validation_epoch_end(self) -> None:
+        """Log means per target token over the whole validation set."""
+        sums = self.valid_sums
+        nll = sums.nll / sums.tokens
+        self._log(
+            {
+                "valid/loss": sums.loss / sums.tokens,
+                "valid/nll": nll,
+                "valid/perplexity": _perplexity(nll),
+                "valid/teacher_forced_accuracy": sums.correct / sums.tokens,
+            }
+        )
+
+    def _count(self, sums: Sums, batch: Batch, losses: BatchLoss) -> None:
+        sums.loss += float(losses.loss.detach())
+        sums.nll += float(losses.nll)
+        sums.correct += int(losses.correct)
+        sums.tokens += batch.num_target_tokens
+        sums.padding += batch.num_padding
+        sums.positions += batch.num_positions
+
+    def _log_training(self, rate: float, norm: float) -> None:
+        sums, self.train_sums = self.train_sums, Sums()
+        nll = sums.nll / sums.tokens
+        self._log(
+            {
+                "train/loss": sums.loss / sums.tokens,
+                "train/nll": nll,
+                "train/perplexity": _perplexity(nll),
+                "train/lr": rate,
+                "train/grad_norm": norm,
+                "train/target_tokens_per_second": sums.tokens / sums.seconds,
+                "train/padding_share": sums.padding / sums.positions,
+            }
+        )
+
+    def _log(self, metrics: dict[str, Any]) -> None:
+        self.log_dict({**metrics, "step": float(self.global_step)}, batch_size=1)
+
+
+def _perplexity(nll: float) -> float:
+    """exp of the unsmoothed negative log-likelihood per token, infinite where that overflows."""
+    return float(torch.tensor(nll, dtype=torch.float64).exp())
