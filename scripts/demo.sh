@@ -17,7 +17,7 @@ say "Translating $corpus/test.en, 500 sentences that were not in the training te
 "$seq2seq" translate "$run/bundle" "$corpus/test.en" -o "$run/test.de"
 
 say "Scoring the translations"
-"$seq2seq" evaluate "$run/test.de" "$corpus/test.de"
+"$seq2seq" evaluate --hypothesis "$run/test.de" --reference "$corpus/test.de"
 
 say "Five of them: English, translation, reference"
 paste -d '\n' "$corpus/test.en" "$run/test.de" "$corpus/test.de" |

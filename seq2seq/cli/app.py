@@ -4,16 +4,17 @@ Exit codes: 0 done, 1 something is wrong with the files or options, 2 the comman
 The subcommands' modules import torch, Lightning and Hydra only when they run, so that `seq2seq --help` is quick.
 """
 
-import importlib.metadata
 import io
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
+import seq2seq
 from seq2seq.cli import UsageError, data
 from seq2seq.cli.average import average
 from seq2seq.cli.evaluate import evaluate
@@ -75,7 +76,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"seq2seq {importlib.metadata.version('seq2seq')}")
+        print(f"seq2seq {seq2seq.__version__}")
         raise typer.Exit
 
 
@@ -102,14 +103,17 @@ app.command()(average)
 app.command()(info)
 
 
-def main() -> None:
-    """Run the command that was typed, and end the process with its exit code.
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command and end the process with its exit code.
 
     With SEQ2SEQ_DEBUG=1 in the environment, errors are shown with their traceback.
+
+    Args:
+        arguments: What stands behind the word `seq2seq`; as typed when left out.
     """
     _speak_utf8()
     try:
-        app()
+        app(None if arguments is None else list(arguments))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 

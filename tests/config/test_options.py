@@ -1,0 +1,172 @@
+import dataclasses
+import json
+
+import pytest
+
+from seq2seq.config import (
+    DataConfig,
+    DecodeConfig,
+    ModelConfig,
+    OptimConfig,
+    PenaltyForm,
+    TokenizerConfig,
+    TokenizerKind,
+    TrainConfig,
+    TrainerConfig,
+    Tying,
+    from_dict,
+    nearest,
+    to_dict,
+)
+
+MODEL = {"d_model": 8, "num_heads": 2, "d_ff": 12, "num_encoder_layers": 3, "num_decoder_layers": 4}
+DATA = {"train_source": "a.de", "train_target": "a.en"}
+TRAINER = {"max_steps": 5}
+TRAIN = {"model": MODEL, "data": DATA, "trainer": TRAINER}
+
+REFUSED = [
+    (ModelConfig, MODEL | {"d_model": 0}, "d_model=0 is not positive; choose d_model > 0"),
+    (ModelConfig, MODEL | {"num_heads": -2}, "num_heads=-2 is not positive"),
+    (ModelConfig, MODEL | {"d_ff": 0}, "d_ff=0 is not positive"),
+    (ModelConfig, MODEL | {"num_encoder_layers": 0}, "num_encoder_layers=0 is not positive"),
+    (ModelConfig, MODEL | {"num_decoder_layers": 0}, "num_decoder_layers=0 is not positive"),
+    (ModelConfig, MODEL | {"vocab_multiple": 0}, "vocab_multiple=0 is not positive"),
+    (
+        ModelConfig,
+        MODEL | {"num_heads": 3},
+        "d_model=8 is not divisible by num_heads=3; choose d_model as a multiple of",
+    ),
+    (ModelConfig, MODEL | {"d_model": 9, "num_heads": 3}, "d_model=9 is odd; .* choose an even width"),
+    (ModelConfig, MODEL | {"dropout": 1.0}, "dropout=1.0 is not a probability below 1"),
+    (ModelConfig, MODEL | {"attention_dropout": -0.1}, "attention_dropout=-0.1 is not a probability"),
+    (ModelConfig, MODEL | {"activation_dropout": 2}, "activation_dropout=2.0 is not a probability"),
+    (ModelConfig, MODEL | {"norm_eps": 0}, "norm_eps=0.0 is not positive"),
+    (
+        TokenizerConfig,
+        {"vocab_size": 260},
+        "vocab_size=260 leaves no room beside 260 .* or tokenizer.byte_fallback=false",
+    ),
+    (TokenizerConfig, {"vocab_size": 4, "byte_fallback": False}, "choose more than 4$"),
+    (TokenizerConfig, {"character_coverage": 1.1}, r"character_coverage=1.1 is not in \(0, 1\]"),
+    (TokenizerConfig, {"character_coverage": 0}, r"character_coverage=0.0 is not in \(0, 1\]"),
+    (TokenizerConfig, {"sampling_alpha": -1}, "sampling_alpha=-1.0 is negative; 0 is off"),
+    (TokenizerConfig, {"sampling_nbest": 1}, "sampling_nbest=1 must be at least 2"),
+    (TokenizerConfig, {"bpe_dropout": 1.0, "kind": "bpe"}, "bpe_dropout=1.0 is not a probability"),
+    (TokenizerConfig, {"max_sentence_bytes": 0}, "max_sentence_bytes=0 is not positive"),
+    (TokenizerConfig, {"bpe_dropout": 0.1}, "bpe_dropout=0.1 needs tokenizer.kind=bpe, got unigram; .* sampling_alpha"),
+    (TokenizerConfig, {"sampling_alpha": 0.1, "kind": "bpe"}, "needs tokenizer.kind=unigram, got bpe; .* bpe_dropout"),
+    (TokenizerConfig, {"source_model": "a", "target_model": "b"}, "target_model is for separate vocabularies"),
+    (TokenizerConfig, {"joint": False, "source_model": "a"}, "needs both tokenizer.source_model and"),
+    (DataConfig, DATA | {"valid_size": 0}, "valid_size=0 is not positive"),
+    (DataConfig, DATA | {"max_length": 0}, "max_length=0 is not positive"),
+    (DataConfig, DATA | {"batch_tokens": -1}, "batch_tokens=-1 is not positive"),
+    (DataConfig, DATA | {"num_workers": -1}, "num_workers=-1 is negative"),
+    (DataConfig, DATA | {"max_length": 20, "batch_tokens": 19}, "max_length=20 is more than batch_tokens=19"),
+    (DataConfig, DATA | {"valid_source": "v.de"}, "give both valid_source and valid_target, or neither"),
+    (OptimConfig, {"warmup_steps": 0}, "warmup_steps=0 must be at least 1"),
+    (OptimConfig, {"lr_factor": 0}, "lr_factor=0.0 is not positive"),
+    (OptimConfig, {"eps": -1e-9}, "eps=-1e-09 is not positive"),
+    (OptimConfig, {"beta1": 1.0}, "beta1=1.0 is not a probability below 1"),
+    (OptimConfig, {"beta2": -0.1}, "beta2=-0.1 is not a probability"),
+    (OptimConfig, {"label_smoothing": 1.0}, "label_smoothing=1.0 is not a probability"),
+    (OptimConfig, {"clip_norm": 0.0}, "clip_norm=0.0 is not positive"),
+    (DecodeConfig, {"beam_size": 0}, "beam_size=0 is not positive"),
+    (DecodeConfig, {"n_best": 0}, "n_best=0 is not positive"),
+    (DecodeConfig, {"max_length_factor": 0}, "max_length_factor=0.0 is not positive"),
+    (DecodeConfig, {"max_source_length": 0}, "max_source_length=0 is not positive"),
+    (DecodeConfig, {"batch_tokens": 0}, "batch_tokens=0 is not positive"),
+    (DecodeConfig, {"min_length": 0}, "min_length=0 is not positive"),
+    (DecodeConfig, {"n_best": 5}, "n_best=5 is more than beam_size=4; choose a beam at least as large"),
+    (DecodeConfig, {"min_length_factor": -0.5}, "min_length_factor=-0.5 is negative"),
+    (DecodeConfig, {"max_length_offset": 0}, "max_length_offset=0 must be at least 1"),
+    (DecodeConfig, {"min_length_factor": 2.5}, "min_length_factor=2.5 is more than max_length_factor=2.0"),
+    (DecodeConfig, {"max_length": 3, "min_length": 4}, "max_length=3 is less than min_length=4"),
+    (TrainerConfig, {}, "training would never end; give trainer.max_epochs, trainer.max_steps or"),
+    (TrainerConfig, {"max_epochs": 0}, "max_epochs=0 is not positive"),
+    (TrainerConfig, {"max_steps": -1}, "max_steps=-1 is not positive"),
+    (TrainerConfig, {"max_minutes": 0}, "max_minutes=0.0 is not positive"),
+    (TrainerConfig, TRAINER | {"validate_every": 0}, "validate_every=0 is not positive"),
+    (TrainerConfig, TRAINER | {"patience": 0}, "patience=0 is not positive"),
+    (TrainerConfig, TRAINER | {"num_threads": 0}, "num_threads=0 is not positive"),
+    (TrainerConfig, TRAINER | {"accumulate": 0}, "accumulate=0 is not positive"),
+    (TrainerConfig, TRAINER | {"devices": 0}, "devices=0 is not positive"),
+    (TrainerConfig, TRAINER | {"log_every": 0}, "log_every=0 is not positive"),
+    (TrainerConfig, TRAINER | {"keep_best": -1}, "keep_best=-1 is negative"),
+    (TrainerConfig, TRAINER | {"average_last": -1}, "average_last=-1 is negative"),
+    (TrainerConfig, TRAINER | {"num_samples": -1}, "num_samples=-1 is negative"),
+    (TrainerConfig, TRAINER | {"final_weights": "average", "average_last": 0}, "needs trainer.average_last > 0"),
+    (TrainConfig, TRAIN | {"data": DATA | {"tokenizer": {"joint": False}}}, "three_way needs one vocabulary"),
+    # names, presence and types, by from_dict
+    (TrainConfig, TRAIN | {"modle": MODEL}, "unknown option 'modle'; did you mean 'model'?"),
+    (TrainConfig, TRAIN | {"model": MODEL | {"dmodel": 4}}, "unknown option 'model.dmodel'; did you mean 'd_model'?"),
+    (TrainConfig, TRAIN | {"data": DATA | {"tokenizer": {"alpha": 1.0}}}, "unknown option 'data.tokenizer.alpha'; "),
+    (ModelConfig, MODEL | {"zzz": 1}, "unknown option 'zzz'; expected one of d_model, num_heads, "),
+    (TrainConfig, {"data": DATA}, "option 'model' is missing; give model="),
+    (
+        TrainConfig,
+        TRAIN | {"data": {"train_source": "a"}},
+        "option 'data.train_target' is missing; give data.train_tar",
+    ),
+    (TrainConfig, TRAIN | {"data": DATA | {"train_source": "???"}}, "option 'data.train_source' is missing"),
+    (TrainConfig, TRAIN | {"model": 3}, "option 'model' is a group of options, got 3"),
+    (
+        TrainConfig,
+        TRAIN | {"model": MODEL | {"tying": "threeway"}},
+        "'model.tying' got 'threeway'; did you mean 'three_w",
+    ),
+    (ModelConfig, MODEL | {"d_model": "8"}, "option 'd_model' got '8', expected int"),
+    (ModelConfig, MODEL | {"d_model": 8.0}, "option 'd_model' got 8.0, expected int"),
+    (ModelConfig, MODEL | {"d_model": True}, "option 'd_model' got True, expected int"),
+    (ModelConfig, MODEL | {"dropout": "a"}, "option 'dropout' got 'a', expected float"),
+    (TokenizerConfig, {"joint": 1}, "option 'joint' got 1, expected bool"),
+    (TrainConfig, TRAIN | {"name": 3}, "option 'name' got 3, expected str"),
+    (TrainConfig, TRAIN | {"logger": []}, r"option 'logger' got \[\], expected dict"),
+]
+
+
+@pytest.mark.parametrize(("cls", "values", "message"), REFUSED, ids=[message[:40] for _, _, message in REFUSED])
+def test_an_option_that_cannot_work_is_refused_with_what_to_do(cls, values, message):
+    with pytest.raises(ValueError, match=message):
+        from_dict(cls, values)
+
+
+def test_plain_values_become_nested_options_with_defaults_for_the_rest():
+    config = from_dict(TrainConfig, TRAIN | {"decode": {"penalty_form": "power", "max_length_factor": 3}})
+
+    assert config.model == ModelConfig(**MODEL)
+    assert config.decode == DecodeConfig(penalty_form=PenaltyForm.power, max_length_factor=3.0)
+    assert isinstance(config.decode.max_length_factor, float)
+    assert config.optim == OptimConfig()
+
+
+def test_options_survive_the_way_through_json():
+    config = from_dict(
+        TrainConfig,
+        TRAIN
+        | {
+            "model": MODEL | {"tying": "two_way"},
+            "data": DATA | {"tokenizer": {"kind": "bpe", "bpe_dropout": 0.1, "joint": False}},
+            "logger": {"csv": {"_target_": "somewhere.CSV", "flush": 3}},
+        },
+    )
+
+    assert from_dict(TrainConfig, json.loads(json.dumps(to_dict(config)))) == config
+    assert config.model.tying is Tying.two_way
+    assert config.data.tokenizer.kind is TokenizerKind.bpe
+
+
+def test_null_is_taken_where_an_option_may_be_absent():
+    assert from_dict(OptimConfig, {"clip_norm": None}).clip_norm is None
+    assert from_dict(DecodeConfig, {"max_length": None}).max_length is None
+
+
+def test_options_cannot_be_changed_once_checked():
+    config = ModelConfig(**MODEL)
+
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.d_model = 7
+
+
+def test_the_nearest_known_word_is_suggested_and_all_of_them_if_none_is_near():
+    assert nearest("dropuot", ["d_model", "dropout"]) == "; did you mean 'dropout'?"
+    assert nearest("zzz", ["d_model", "dropout"]) == "; expected one of d_model, dropout"
