@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seq2seq.cli import UsageError
+from seq2seq.cli.translate import load_translator
 from seq2seq.config import LongLines, PenaltyForm, to_dict
 from seq2seq.text.lines import iter_lines, read_lines, write_lines
 
@@ -108,11 +109,21 @@ def evaluate(
     ] = None,
     min_length: Annotated[int | None, typer.Option(help="In pieces.", rich_help_panel=SEARCH)] = None,
     max_length: Annotated[int | None, typer.Option(help="In pieces.", rich_help_panel=SEARCH)] = None,
+    min_length_factor: Annotated[
+        float | None, typer.Option(help="At least factor * source length.", rich_help_panel=SEARCH)
+    ] = None,
     max_length_factor: Annotated[
-        float | None, typer.Option(help="Longest translation, by the source's length.", rich_help_panel=SEARCH)
+        float | None, typer.Option(help="At most factor * source length + offset.", rich_help_panel=SEARCH)
+    ] = None,
+    max_length_offset: Annotated[
+        int | None, typer.Option(help="The offset, in pieces.", rich_help_panel=SEARCH)
+    ] = None,
+    max_source_length: Annotated[
+        int | None, typer.Option(help="Longer lines (in pieces) are treated as --long says.", rich_help_panel=SEARCH)
     ] = None,
     long_lines: Annotated[
-        LongLines | None, typer.Option("--long", help="What becomes of over-long lines.", rich_help_panel=SEARCH)
+        LongLines | None,
+        typer.Option("--long", help="error, truncate or split over-long lines.", rich_help_panel=SEARCH),
     ] = None,
     batch_tokens: Annotated[
         int | None, typer.Option(help="Source pieces translated at once.", rich_help_panel=SEARCH)
@@ -138,7 +149,10 @@ def evaluate(
         "length_penalty": length_penalty,
         "min_length": min_length,
         "max_length": max_length,
+        "min_length_factor": min_length_factor,
         "max_length_factor": max_length_factor,
+        "max_length_offset": max_length_offset,
+        "max_source_length": max_source_length,
         "long_lines": long_lines,
         "batch_tokens": batch_tokens,
     }
@@ -190,7 +204,7 @@ def run(files: Files, scoring: "Scoring", search: Search) -> "Report":
     baseline = None if files.paired is None else _read(files.paired, beside=(first, lines))
     translator = None
     if files.model is not None:
-        translator = _load(files.model, search)
+        translator = load_translator(files.model, {**search.overrides, "n_best": 1}, search.device, search.threads)
         if scoring.target_lang is None:
             scoring = replace(scoring, target_lang=translator.bundle.languages[1])
     build_metrics(
@@ -199,9 +213,9 @@ def run(files: Files, scoring: "Scoring", search: Search) -> "Report":
     warnings = _check_references(files, references, scoring)
     decode = None
     if translator is not None:
-        settings = replace(translator.bundle.decode, n_best=1, **search.overrides)
-        decode = to_dict(settings)
-        lines = [translation.text for translation in translator.translate(lines, settings)]
+        decode = to_dict(translator.bundle.decode)
+        lines, notices = _translate(translator, lines)
+        warnings += notices
         if files.output is not None:
             write_lines(files.output, lines)
     name = "the model's output" if files.hypothesis is None else files.hypothesis
@@ -224,16 +238,14 @@ def _read(name: str, beside: tuple[str, list[str]] | None = None) -> list[str]:
     return lines
 
 
-def _load(path: str, search: Search) -> "Translator":
-    import torch
-
-    from seq2seq.translator import Translator
-
-    if search.threads is not None:
-        if search.threads < 1:
-            raise ValueError(f"threads={search.threads} is not positive; choose 1 or more")
-        torch.set_num_threads(search.threads)
-    return Translator.load(path, device=search.device)
+def _translate(translator: "Translator", lines: list[str]) -> tuple[list[str], list[str]]:
+    """The translations, and what the user has been told about them."""
+    notices: list[str] = []
+    answers = translator.translate(lines, on_notice=lambda notice: notices.extend(_tell([notice])))
+    num_cut = sum(answer.hit_limit for answer in answers)
+    if num_cut:
+        notices += _tell([f"{num_cut} of {len(answers)} translations were ended at their length limit (max_length)"])
+    return [answer.text for answer in answers], notices
 
 
 def _check_references(files: Files, references: list[list[str]], scoring: "Scoring") -> list[str]:

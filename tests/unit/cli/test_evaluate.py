@@ -1,8 +1,10 @@
 import json
 import sys
 import types
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import typer
@@ -39,28 +41,37 @@ def reference(tmp_path: Path) -> Path:
     return write(tmp_path / "reference.txt", REFERENCES)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Translation:
     text: str
+    hit_limit: bool
+
+
+@dataclass(frozen=True)
+class Bundle:
+    decode: DecodeConfig = field(default_factory=lambda: DecodeConfig(beam_size=7, n_best=3))
+    languages: tuple[str, str] = ("en", "zh")
 
 
 class UpperCaseTranslator:
-    """Stands in for a model: upper case is its target language."""
+    """Stands in for a model: its target language is upper case, and it has no room for a whole 'zwei'."""
 
-    loaded: list[tuple[str, str]]
-    settings: list[DecodeConfig]
+    loaded: ClassVar[list[tuple[str, str]]] = []
+    settings: ClassVar[list[DecodeConfig]] = []
 
-    def __init__(self) -> None:
-        self.bundle = types.SimpleNamespace(decode=DecodeConfig(beam_size=7, n_best=3), languages=("en", "zh"))
+    def __init__(self, bundle: Bundle) -> None:
+        self.bundle = bundle
 
     @classmethod
     def load(cls, path: str, device: str = "auto") -> "UpperCaseTranslator":
         cls.loaded.append((path, device))
-        return cls()
+        return cls(Bundle())
 
-    def translate(self, lines: list[str], decode: DecodeConfig) -> list[Translation]:
-        self.settings.append(decode)
-        return [Translation(line.upper()) for line in lines]
+    def translate(self, lines: list[str], *, on_notice: Callable[[str], None]) -> list[Translation]:
+        self.settings.append(self.bundle.decode)
+        if "long" in lines:
+            on_notice("line 1 was split")
+        return [Translation(line.upper(), line == "zwei") for line in lines]
 
 
 @pytest.fixture
@@ -68,7 +79,8 @@ def translator(monkeypatch: pytest.MonkeyPatch) -> type[UpperCaseTranslator]:
     module = types.ModuleType("seq2seq.translator")
     module.Translator = UpperCaseTranslator  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "seq2seq.translator", module)
-    UpperCaseTranslator.loaded, UpperCaseTranslator.settings = [], []
+    UpperCaseTranslator.loaded.clear()
+    UpperCaseTranslator.settings.clear()
     return UpperCaseTranslator
 
 
@@ -215,10 +227,34 @@ def test_everything_is_checked_before_the_model_starts(tmp_path: Path, translato
     assert translator.settings == []
 
 
-def test_a_number_of_threads_below_one_is_refused(tmp_path: Path, translator: type[UpperCaseTranslator]) -> None:
+def test_notices_of_the_translator_are_told_and_kept(tmp_path: Path, translator: type[UpperCaseTranslator]) -> None:
+    source = write(tmp_path / "source", ["long", "zwei"])
+    result = call("bundle", "--source", source, "--reference", source, "--format", "json")
+    notices = [
+        "line 1 was split",
+        "1 of 2 translations were ended at their length limit (max_length)",
+    ]
+    assert json.loads(result.stdout)["warnings"] == notices
+    assert result.stderr.splitlines() == [f"warning: {notice}" for notice in notices]
+
+
+def test_every_search_option_reaches_the_model(tmp_path: Path, translator: type[UpperCaseTranslator]) -> None:
     source = write(tmp_path / "source", ["a"])
-    result = call("bundle", "--source", source, "--reference", source, "--threads", "0")
-    assert "threads=0 is not positive; choose 1 or more" in str(result.exception)
+    options = {
+        "beam_size": 3,
+        "length_penalty": 0.25,
+        "min_length": 2,
+        "max_length": 44,
+        "min_length_factor": 0.5,
+        "max_length_factor": 1.5,
+        "max_length_offset": 6,
+        "max_source_length": 77,
+        "batch_tokens": 555,
+    }
+    words = [word for name, value in options.items() for word in ("--" + name.replace("_", "-"), value)]
+    result = call("bundle", "--source", source, "--reference", source, *words)
+    assert result.exit_code == 0, result.exception
+    assert translator.settings == [DecodeConfig(n_best=1, **options)]
 
 
 @pytest.mark.parametrize(
