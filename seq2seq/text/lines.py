@@ -17,7 +17,7 @@ import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, runtime_checkable
 
 _BOM = b"\xef\xbb\xbf"
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -26,6 +26,7 @@ _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Zs", "Zl", "Zp"})
 
 
+@runtime_checkable
 class ByteLines(Protocol):
     """Anything that gives one line of bytes at a time, LF included: an open binary file, ``sys.stdin.buffer``."""
 

@@ -15,6 +15,8 @@ from seq2seq.text.tokenizer import Tokenizer
 
 MAX_TRAINING_LINES = 5_000_000
 """A larger corpus is represented by a random sample of this many lines, drawn with the seed."""
+NORMALIZATION_RULES = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
+"""The rules that SentencePiece ships."""
 # The trainer's own sentinel for unknown characters: it passes over lines that contain it.
 _RESERVED = "\u2585"
 _QUIET = 2  # errors only; they come back as exceptions
@@ -66,8 +68,14 @@ def train_tokenizer(
         symbols: Strings that become one piece each and are never split (language tags, separators).
 
     Raises:
-        ValueError: no usable line, or a vocabulary too large or too small for the text; says what is possible.
+        ValueError: no usable line, a vocabulary too large or too small for the text (says what is possible), or an
+            unknown normalisation rule.
     """
+    if config.normalization not in NORMALIZATION_RULES:
+        raise ValueError(
+            f"tokenizer.normalization={config.normalization} is not a rule of SentencePiece; "
+            f"choose one of {', '.join(NORMALIZATION_RULES)}"
+        )
     usable, counts = _select(lines, config.max_sentence_bytes, seed)
     if not usable:
         raise ValueError(_nothing_usable(counts, config))
