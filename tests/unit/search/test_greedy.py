@@ -1,0 +1,124 @@
+from typing import Any
+
+import pytest
+import torch
+
+from seq2seq.config import PenaltyForm
+from seq2seq.search import LengthPenalty, SearchLimits, greedy
+
+PAD, BOS, EOS = 0, 1, 2
+
+
+def limits(
+    max_lengths: list[int], min_lengths: list[int] | None = None, prefixes: list[list[int]] | None = None
+) -> SearchLimits:
+    return SearchLimits(BOS, EOS, (PAD, BOS), min_lengths or [1] * len(max_lengths), max_lengths, prefixes)
+
+
+def chain(*pieces: int) -> Any:
+    """A model that puts piece i of `pieces` highest at step i."""
+
+    def score(sentence: int, fed: tuple[int, ...]) -> torch.Tensor:
+        logits = torch.zeros(11, dtype=torch.float64)
+        logits[pieces[min(len(fed), len(pieces)) - 1]] = 3.0
+        return logits
+
+    return score
+
+
+def test_it_takes_the_best_piece_until_eos(scripted: Any) -> None:
+    model = scripted(chain(5, 6, 9, EOS))
+    (best,) = greedy(model, model.start([0]), limits([8]), device="cpu")
+    one = float(torch.log_softmax(torch.tensor([3.0] + [0.0] * 10, dtype=torch.float64), 0)[0])
+    assert best.ids == (5, 6, 9, EOS)
+    assert best.token_log_probs == pytest.approx((one,) * 4)
+    assert best.log_prob == pytest.approx(4 * one)
+    assert best.score == best.log_prob
+    assert not best.hit_limit
+
+
+def test_the_score_is_the_log_probability_over_the_penalty(scripted: Any) -> None:
+    model = scripted(chain(5, 6, EOS))
+    penalty = LengthPenalty(PenaltyForm.power, 1.0)
+    (best,) = greedy(model, model.start([0]), limits([8]), penalty=penalty, device="cpu")
+    assert best.score == pytest.approx(best.log_prob / 3)
+
+
+def test_at_the_limit_it_ends_in_eos_with_its_own_log_probability_and_a_flag(scripted: Any) -> None:
+    model = scripted(chain(5, 6, 7))
+    (best,) = greedy(model, model.start([0]), limits([3]), device="cpu")
+    assert best.ids == (5, 6, EOS)
+    assert best.hit_limit
+    logits = chain(5, 6, 7)(0, (BOS, 5, 6))
+    assert best.token_log_probs[2] == pytest.approx(float(logits.log_softmax(0)[EOS]))
+
+
+def test_suppressed_pieces_are_not_taken_even_if_best(scripted: Any) -> None:
+    model = scripted(chain(PAD, BOS, 6, EOS))
+    (best,) = greedy(model, model.start([0]), limits([9]), device="cpu")
+    assert not {PAD, BOS} & set(best.ids)
+    assert best.ids[2:] == (6, EOS) or best.ids[0] == EOS
+
+
+def test_equal_pieces_give_the_lowest_id(scripted: Any) -> None:
+    def score(sentence: int, fed: tuple[int, ...]) -> torch.Tensor:
+        logits = torch.zeros(11)
+        logits[[4, 8, 9]] = 2.0
+        return logits
+
+    model = scripted(score)
+    assert greedy(model, model.start([0]), limits([3]), device="cpu")[0].ids == (4, 4, EOS)
+
+
+def test_a_sentence_is_translated_as_if_alone_and_leaves_the_batch_when_done(scripted: Any, random_scores: Any) -> None:
+    score = random_scores(3)
+    max_lengths, min_lengths, prefixes = [9, 4, 12, 1, 7], [1, 3, 5, 1, 2], [[], [7], [3, 4], [], [10]]
+    model = scripted(score)
+    together = greedy(model, model.start(list(range(5))), limits(max_lengths, min_lengths, prefixes), device="cpu")
+    for i in range(5):
+        alone = scripted(score)
+        asked = limits([max_lengths[i]], [min_lengths[i]], [prefixes[i]])
+        assert greedy(alone, alone.start([i]), asked, device="cpu") == [together[i]]
+    lengths = [len(hypothesis.ids) for hypothesis in together]
+    assert model.num_rows == [sum(length > t for length in lengths) for t in range(max(lengths))]
+    assert len(set(model.num_rows)) > 2
+
+
+def test_no_sentences_give_no_answers(scripted: Any) -> None:
+    model = scripted(chain(5))
+    assert greedy(model, model.start([]), limits([]), device="cpu") == []
+    assert model.num_rows == []
+
+
+def test_a_dead_end_is_an_error(scripted: Any) -> None:
+    def score(sentence: int, fed: tuple[int, ...]) -> torch.Tensor:
+        logits = torch.full((11,), -torch.inf)
+        logits[PAD] = 0.0
+        if sentence != 1 or len(fed) < 2:
+            logits[5] = 0.0
+            logits[EOS] = -3.0
+        return logits
+
+    model = scripted(score)
+    with pytest.raises(ValueError, match="sentence 1 has no hypothesis: every piece that its limits allow"):
+        greedy(model, model.start([0, 1]), limits([6, 6]), device="cpu")
+
+
+def test_a_tokenizer_larger_than_the_model_is_refused(scripted: Any) -> None:
+    model = scripted(chain(5))
+    with pytest.raises(ValueError, match=r"id 11 .* is beyond the model's 11 outputs"):
+        greedy(model, model.start([0]), limits([6], prefixes=[[11]]), device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [(torch.float64, torch.float64), (torch.float32, torch.float32), (torch.bfloat16, torch.float32)],
+)
+def test_log_probabilities_are_float32_unless_the_logits_are_float64(
+    scripted: Any, random_scores: Any, dtype: torch.dtype, expected: torch.dtype
+) -> None:
+    score = random_scores(4, dtype=dtype)
+    model = scripted(score)
+    (best,) = greedy(model, model.start([0]), limits([5]), device="cpu")
+    first = torch.log_softmax(score(0, (BOS,)).to(expected), 0)[best.ids[0]]
+    assert best.token_log_probs[0] == float(first)
