@@ -176,7 +176,9 @@ def check_usage(files: Files, search: Search) -> None:
     if not files.references:
         raise UsageError("--reference is missing; give the raw reference text, --reference FILE")
     if files.model is not None and files.source is None:
-        raise UsageError("a model needs text to translate; give --source FILE")
+        raise UsageError(
+            "a model needs text to translate; give --source FILE (to score a file of translations: --hypothesis FILE)"
+        )
     if files.hypothesis is not None:
         idle = [name for name in ("source", "output") if getattr(files, name) is not None]
         idle += [*search.overrides, *(["threads"] if search.threads is not None else [])]

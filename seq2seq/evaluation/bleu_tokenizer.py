@@ -56,8 +56,8 @@ def instantiate_bleu(tokenizer: str, *, lowercase: bool = False, effective_order
             raise
         raise ValueError(
             f"BLEU's tokenizer {tokenizer!r} (the right one for language {extra!r}) needs a morphological analyser "
-            f"that is not installed; run `pip install 'sacrebleu[{extra}]'`, or choose tokenize='char', which gives "
-            "other numbers and says so in the signature"
+            f"that is not installed; run `pip install 'sacrebleu[{extra}]'`, or choose the tokenizer 'char' "
+            "(--tokenize char), which gives other numbers and says so in the signature"
         ) from error
     except OSError as error:
         raise ValueError(
