@@ -17,7 +17,7 @@ import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 _BOM = b"\xef\xbb\xbf"
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -122,7 +122,7 @@ def write_bytes(path: str | Path, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def _whole_file(path: str | Path) -> Iterator[BinaryIO]:
+def _whole_file(path: str | Path) -> Iterator[io.BufferedWriter]:
     """A stream to a temporary file beside `path`, which takes its place if nothing fails."""
     target = Path(os.path.realpath(path))
     if target.is_dir():
@@ -194,7 +194,7 @@ def _open_bytes(path: Path) -> io.BufferedReader | gzip.GzipFile:
 class _OwningGzipFile(gzip.GzipFile):
     """A gzip reader that closes the file below it, which `gzip.GzipFile` leaves open when given a stream."""
 
-    def __init__(self, stream: BinaryIO | io.BufferedReader):
+    def __init__(self, stream: io.BufferedReader):
         self._below = stream
         super().__init__(fileobj=stream, mode="rb")
 
@@ -213,7 +213,7 @@ def _not_utf8(name: str, number: int, raw: bytes, error: UnicodeDecodeError, sta
     return message + "; expected UTF-8, convert the file (for Western text try `iconv -f WINDOWS-1252 -t UTF-8`)"
 
 
-def _write(stream: BinaryIO | io.BufferedIOBase, lines: Iterable[str], name: str) -> None:
+def _write(stream: io.BufferedIOBase, lines: Iterable[str], name: str) -> None:
     for number, line in enumerate(lines, start=1):
         if "\n" in line:
             raise ValueError(f"{name}: line {number} to be written contains a line feed: {line!r:.80}")
