@@ -1,5 +1,7 @@
 """From options to a network with fresh weights."""
 
+from typing import cast
+
 from torch import nn
 
 from seq2seq.config import ModelConfig, Tying
@@ -59,7 +61,7 @@ def build_model(config: ModelConfig, source_vocab_size: int, target_vocab_size: 
         )
         for _ in range(config.num_decoder_layers)
     ]
-    output = target_rows.weight
+    output = cast(nn.Parameter, target_rows.weight)
     if config.tying is Tying.none:
         output = nn.Parameter(target_rows.weight.detach().clone())
     model = EncoderDecoder(

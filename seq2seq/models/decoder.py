@@ -1,5 +1,8 @@
 """The decoder: target ids so far and the memory in, one vector for each target position out."""
 
+from collections.abc import Iterator
+from typing import cast
+
 from torch import nn
 
 from seq2seq.nn.attention import CrossAttention, SelfAttention
@@ -82,18 +85,22 @@ class Decoder(nn.Module):
         self.embedding = embedding
         self.layers = nn.ModuleList(layers)
 
+    def blocks(self) -> Iterator[DecoderLayer]:
+        """The layers, first to last."""
+        return cast(Iterator[DecoderLayer], iter(self.layers))
+
     def forward(
         self, tgt_in: Int[Tensor, "B T"], memory: Float[Tensor, "B S D"], src_valid: Bool[Tensor, "B S"]
     ) -> Float[Tensor, "B T D"]:
         """The vector of every target position, from which the next piece is predicted."""
         x, mask = self.embedding(tgt_in), padding_mask(src_valid)
-        for layer in self.layers:
+        for layer in self.blocks():
             x = layer(x, layer.cross_attention.keys_values(memory), mask)
         return x
 
     def start(self, memory: Float[Tensor, "B S D"], src_valid: Bool[Tensor, "B S"]) -> DecoderState:
         """The state before the first target piece: keys and values of the source, nothing of the target."""
-        sources = tuple(layer.cross_attention.keys_values(memory) for layer in self.layers)
+        sources = tuple(layer.cross_attention.keys_values(memory) for layer in self.blocks())
         return DecoderState(0, (), sources, padding_mask(src_valid))
 
     def step(self, tokens: Int[Tensor, "R T"], state: DecoderState) -> tuple[Float[Tensor, "R T D"], DecoderState]:
@@ -105,7 +112,7 @@ class Decoder(nn.Module):
         x = self.embedding(tokens, start=state.length)
         before: tuple[KeyValue | None, ...] = state.self_attention or (None,) * len(self.layers)
         after = []
-        for layer, cache, source in zip(self.layers, before, state.cross_attention, strict=True):
+        for layer, cache, source in zip(self.blocks(), before, state.cross_attention, strict=True):
             x, cache = layer.step(x, cache, state.length, source, state.cross_mask)
             after.append(cache)
         length = state.length + tokens.shape[1]

@@ -1,5 +1,8 @@
 """The encoder: source ids in, one vector for each source position out."""
 
+from collections.abc import Iterator
+from typing import cast
+
 from torch import nn
 
 from seq2seq.nn.attention import SelfAttention
@@ -49,9 +52,13 @@ class Encoder(nn.Module):
         self.embedding = embedding
         self.layers = nn.ModuleList(layers)
 
+    def blocks(self) -> Iterator[EncoderLayer]:
+        """The layers, first to last."""
+        return cast(Iterator[EncoderLayer], iter(self.layers))
+
     def forward(self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> Float[Tensor, "B S D"]:
         """The memory that the decoder attends to. What stands at padded positions means nothing."""
         x, mask = self.embedding(src), padding_mask(src_valid)
-        for layer in self.layers:
+        for layer in self.blocks():
             x = layer(x, mask)
         return x

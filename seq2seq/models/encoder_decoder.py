@@ -1,14 +1,13 @@
 """The Transformer of "Attention Is All You Need": an encoder, a decoder, and the projection onto the vocabulary."""
 
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch import nn
 from torch.nn.functional import linear
 
-from seq2seq.models.decoder import Decoder, DecoderLayer
-from seq2seq.models.encoder import Encoder, EncoderLayer
+from seq2seq.models.decoder import Decoder
+from seq2seq.models.encoder import Encoder
 from seq2seq.nn.cache import DecoderState
 from seq2seq.nn.masks import causal_mask, padding_mask
 from seq2seq.shapes import Bool, Float, Int, Tensor
@@ -60,8 +59,7 @@ class EncoderDecoder(nn.Module):
         self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]
     ) -> Float[Tensor, "B T D"]:
         """The decoder's output at every target position, before the projection onto the vocabulary."""
-        hidden: Tensor = self.decoder(tgt_in, self.encoder(src, src_valid), src_valid)
-        return hidden
+        return self.decoder(tgt_in, self.encoder(src, src_valid), src_valid)
 
     def logits(self, hidden: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
         """Projection onto the vocabulary."""
@@ -84,18 +82,16 @@ class EncoderDecoder(nn.Module):
         maps = AttentionMaps([], [], [])
         source_mask, target_mask = padding_mask(src_valid), causal_mask(tgt_in.shape[1], device=tgt_in.device)
         x = self.encoder.embedding(src)
-        for layer in self.encoder.layers:
-            encoder_layer = cast(EncoderLayer, layer)
+        for encoder_layer in self.encoder.blocks():
             maps.encoder.append(encoder_layer.self_attention.weights(x, source_mask))
             x = encoder_layer(x, source_mask)
         memory, x = x, self.decoder.embedding(tgt_in)
-        for layer in self.decoder.layers:
-            decoder_layer = cast(DecoderLayer, layer)
-            maps.decoder.append(decoder_layer.self_attention.weights(x, target_mask))
-            x = decoder_layer.after_self_attention(x, decoder_layer.self_attention(x, causal=True))
-            source = decoder_layer.cross_attention.keys_values(memory)
-            maps.cross.append(decoder_layer.cross_attention.weights(x, source, source_mask))
-            x = decoder_layer.rest(x, source, source_mask)
+        for layer in self.decoder.blocks():
+            maps.decoder.append(layer.self_attention.weights(x, target_mask))
+            x = layer.after_self_attention(x, layer.self_attention(x, causal=True))
+            source = layer.cross_attention.keys_values(memory)
+            maps.cross.append(layer.cross_attention.weights(x, source, source_mask))
+            x = layer.rest(x, source, source_mask)
         return maps
 
     def num_parameters(self) -> int:

@@ -14,7 +14,6 @@ Source:
 
 import math
 
-import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -25,7 +24,8 @@ from seq2seq.shapes import Bool, Float, Tensor
 
 def split_heads(x: Float[Tensor, "B T HK"], num_heads: int) -> Float[Tensor, "B H T K"]:
     """Heads as a dimension of their own."""
-    return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+    batch, length, width = x.shape
+    return x.view(batch, length, num_heads, width // num_heads).transpose(1, 2)
 
 
 def merge_heads(x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B T HK"]:

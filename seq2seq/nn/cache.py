@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-import torch
-
 from seq2seq.shapes import Float, Int, Tensor
 
 BLOCK = 32

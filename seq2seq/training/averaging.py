@@ -25,7 +25,9 @@ def checkpoint_weights(path: str | Path) -> dict[str, Tensor]:
         content = torch.load(path, map_location="cpu", weights_only=True)
         state = content["state_dict"]
     except Exception as problem:  # torch raises many kinds for a damaged file
-        raise ValueError(f"{path} is not a readable training checkpoint ({type(problem).__name__}: {problem})") from problem
+        raise ValueError(
+            f"{path} is not a readable training checkpoint ({type(problem).__name__}: {problem})"
+        ) from problem
     return {name.removeprefix(_PREFIX): value for name, value in state.items() if name.startswith(_PREFIX)}
 
 
@@ -77,5 +79,7 @@ def latest_checkpoints(run_dir: str | Path, last: int) -> list[Path]:
             "checkpoint files"
         )
     if len(found) < last:
-        raise ValueError(f"{run_dir} has {len(found)} recent checkpoints, {last} were asked for; choose --last {len(found)}")
+        raise ValueError(
+            f"{run_dir} has {len(found)} recent checkpoints, {last} were asked for; choose --last {len(found)}"
+        )
     return found[-last:]

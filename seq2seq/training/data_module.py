@@ -62,7 +62,10 @@ class ParallelDataModule(LightningDataModule):
             )
         self.train_text = [(train.source[i], train.target[i]) for i in kept]
         self.plain = EncodedPairs(
-            [plain.sources[i] for i in kept], [plain.targets[i] for i in kept], plain.source_special, plain.target_special
+            [plain.sources[i] for i in kept],
+            [plain.targets[i] for i in kept],
+            plain.source_special,
+            plain.target_special,
         )
         self.valid = self._encode(valid, "validation")
 
@@ -74,7 +77,9 @@ class ParallelDataModule(LightningDataModule):
         sides = [
             [
                 # Both sides of a pair get draws of their own: even numbers for sources, odd ones for targets.
-                tokenizer.sample(pair[side], config=how, key=(self.seed, epoch, 2 * index + side))[: self.config.max_length - 1]
+                tokenizer.sample(pair[side], config=how, key=(self.seed, epoch, 2 * index + side))[
+                    : self.config.max_length - 1
+                ]
                 for index, pair in enumerate(self.train_text)
             ]
             for side, tokenizer in enumerate((self.tokenizers.source, self.tokenizers.target))
@@ -132,6 +137,4 @@ class ParallelDataModule(LightningDataModule):
 
     def _fits(self, pairs: EncodedPairs) -> list[bool]:
         limit = self.config.max_length
-        return [
-            max(lengths) <= limit for lengths in zip(pairs.source_lengths, pairs.target_lengths, strict=True)
-        ]
+        return [max(lengths) <= limit for lengths in zip(pairs.source_lengths, pairs.target_lengths, strict=True)]

@@ -1,9 +1,11 @@
 """A whole training run: text in, bundle out."""
 
 import logging
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 from pytorch_lightning import Callback, Trainer, seed_everything
@@ -33,7 +35,11 @@ from seq2seq.translator import Translator
 
 log = logging.getLogger(__name__)
 
-_LIGHTNING_PRECISION = {Precision.fp32: "32-true", Precision.bf16_mixed: "bf16-mixed", Precision.fp16_mixed: "16-mixed"}
+_LIGHTNING_PRECISION: dict[Precision, Literal["32-true", "bf16-mixed", "16-mixed"]] = {
+    Precision.fp32: "32-true",
+    Precision.bf16_mixed: "bf16-mixed",
+    Precision.fp16_mixed: "16-mixed",
+}
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,7 @@ def fit(
         raise FileNotFoundError(f"resume={config.resume} does not exist; expected a run's checkpoints/last.ckpt")
     if config.trainer.num_threads is not None:
         torch.set_num_threads(config.trainer.num_threads)
+    _quieten_lightning()
     run_dir.mkdir(parents=True, exist_ok=True)
     text = read_text(config.data, config.seed)
     tokenizers = prepare_tokenizers(config.data, text.train, config.seed)
@@ -120,6 +127,14 @@ def fit(
     module = TranslationModule(model, config.optim, config.model.d_model, config.trainer.log_every)
     trainer.fit(module, datamodule=data, ckpt_path=config.resume, weights_only=True)
     return _finish(config, run_dir, trainer, best)
+
+
+def _quieten_lightning() -> None:
+    """Leave out what Lightning says at every start; its warnings about the run itself stay."""
+    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    # its own use of torch, and advice that does not fit batches that are made in microseconds
+    warnings.filterwarnings("ignore", message=".*LeafSpec.*", module="pytorch_lightning")
+    warnings.filterwarnings("ignore", message=".*does not have many workers.*", module="pytorch_lightning")
 
 
 def _validation(

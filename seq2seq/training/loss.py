@@ -31,7 +31,7 @@ def smoothed_cross_entropy(
     """
     if logits.dtype not in (torch.float32, torch.float64):
         logits = logits.float()
-    loss, nll = _SmoothedCrossEntropy.apply(logits, targets, smoothing)
+    loss, nll = _SmoothedCrossEntropy.apply(logits, targets, smoothing)  # type: ignore[no-untyped-call]
     return loss, nll
 
 
@@ -49,7 +49,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         return loss, nll
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
         log_probs, targets = ctx.saved_tensors
         gradient = log_probs.exp()

@@ -2,10 +2,11 @@
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from pytorch_lightning import LightningModule
+from pytorch_lightning.core.optimizer import LightningOptimizer
 from torch import nn
 from torch.optim import Adam
 
@@ -83,7 +84,7 @@ class TranslationModule(LightningModule):
     def training_step(self, update: tuple[Batch, ...], batch_idx: int) -> None:
         """Gradients of all batches of the step, normalised by all their target tokens; clip; step."""
         started = time.perf_counter()
-        optimizer = self.optimizers()
+        optimizer = cast(LightningOptimizer, self.optimizers())
         rate = noam_lr(
             self.global_step + 1,
             d_model=self.d_model,

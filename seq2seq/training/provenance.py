@@ -5,7 +5,16 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
-_PACKAGES = ("torch", "pytorch-lightning", "sentencepiece", "sacrebleu", "hydra-core", "omegaconf", "numpy", "safetensors")
+_PACKAGES = (
+    "torch",
+    "pytorch-lightning",
+    "sentencepiece",
+    "sacrebleu",
+    "hydra-core",
+    "omegaconf",
+    "numpy",
+    "safetensors",
+)
 
 
 def environment() -> dict[str, str]:

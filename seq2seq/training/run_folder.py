@@ -1,11 +1,11 @@
 """A run on disk: what is written at its start, and how its checkpoints become a bundle.
 
-    config.yaml      every option, composed
-    run.json         package versions, data fingerprint, seed
-    tokenizer/       source.spm, and target.spm with separate vocabularies
-    checkpoints/     last.ckpt, best_step_*.ckpt, recent_step_*.ckpt
-    metrics.csv, tensorboard/, samples.jsonl, train.log
-    bundle/          the model to use, written at the end
+config.yaml      every option, composed
+run.json         package versions, data fingerprint, seed
+tokenizer/       source.spm, and target.spm with separate vocabularies
+checkpoints/     last.ckpt, best_step_*.ckpt, recent_step_*.ckpt
+metrics.csv, tensorboard/, samples.jsonl, train.log
+bundle/          the model to use, written at the end
 """
 
 import json

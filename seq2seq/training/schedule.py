@@ -1,5 +1,7 @@
 """Learning rate as a function of the optimiser step."""
 
+import math
+
 
 def noam_lr(step: int, *, d_model: int, warmup_steps: int, factor: float = 1.0) -> float:
     """factor * D^-0.5 * min(step^-0.5, step * warmup^-1.5): linear warm-up, then inverse square root.
@@ -14,4 +16,4 @@ def noam_lr(step: int, *, d_model: int, warmup_steps: int, factor: float = 1.0) 
         Vaswani et al. 2017, arXiv:1706.03762, equation 3.
     """
     step = max(step, 1)
-    return factor * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
+    return factor / math.sqrt(d_model) * min(1 / math.sqrt(step), step / math.sqrt(warmup_steps) ** 3)

@@ -87,7 +87,9 @@ def _checked_kind(tokenizer: Tokenizer, config: DataConfig) -> Tokenizer:
     if how.bpe_dropout > 0 and tokenizer.kind is not TokenizerKind.bpe:
         raise ValueError(f"tokenizer.bpe_dropout={how.bpe_dropout} needs a bpe model, got {tokenizer.kind.name}")
     if how.sampling_alpha > 0 and tokenizer.kind is not TokenizerKind.unigram:
-        raise ValueError(f"tokenizer.sampling_alpha={how.sampling_alpha} needs a unigram model, got {tokenizer.kind.name}")
+        raise ValueError(
+            f"tokenizer.sampling_alpha={how.sampling_alpha} needs a unigram model, got {tokenizer.kind.name}"
+        )
     return tokenizer
 
 
@@ -110,7 +112,9 @@ def _hold_out(text: ParallelText, size: int, seed: int) -> tuple[ParallelText, P
     sources, targets = {text.source[i] for i in chosen}, {text.target[i] for i in chosen}
     held = sorted(chosen)
     rest = [
-        i for i in range(len(text)) if i not in chosen and text.source[i] not in sources and text.target[i] not in targets
+        i
+        for i in range(len(text))
+        if i not in chosen and text.source[i] not in sources and text.target[i] not in targets
     ]
     if not rest:
         raise ValueError("nothing is left to train on beside the held-out pairs: all pairs are copies of one another")
@@ -120,5 +124,10 @@ def _hold_out(text: ParallelText, size: int, seed: int) -> tuple[ParallelText, P
 def _part(text: ParallelText, indices: list[int]) -> ParallelText:
     part = pair_up([text.source[i] for i in indices], [text.target[i] for i in indices])
     return ParallelText(
-        part.source, part.target, [text.line_numbers[i] for i in indices], part.num_lines, part.one_sided, part.both_empty
+        part.source,
+        part.target,
+        [text.line_numbers[i] for i in indices],
+        part.num_lines,
+        part.one_sided,
+        part.both_empty,
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytorch_lightning import Callback, LightningModule, Trainer
+from pytorch_lightning.loggers import TensorBoardLogger
 
 from seq2seq.config import DecodeConfig, to_dict
 from seq2seq.evaluation.metrics import corpus_scores
@@ -48,7 +49,9 @@ class ValidationBleu(Callback):
         self.translator, self.text, self.decode = translator, text, decode
         self.target_lang, self.samples_file = target_lang, samples_file
         num_lines = len(text.source)
-        self.sample_lines = [i * num_lines // num_samples for i in range(num_samples)] if num_lines >= num_samples else []
+        self.sample_lines = (
+            [i * num_lines // num_samples for i in range(num_samples)] if num_lines >= num_samples else []
+        )
         self.last_bleu = float("nan")
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -88,15 +91,14 @@ class ValidationBleu(Callback):
                 log.info("  translation  %s", row["translation"])
         table = "\n".join(f"{row['source']}  \n{row['reference']}  \n**{row['translation']}**\n" for row in rows)
         for logger in trainer.loggers:
-            experiment = getattr(logger, "experiment", None)
-            if table and hasattr(experiment, "add_text"):
-                experiment.add_text("valid/samples", table, global_step=trainer.global_step)
+            if table and isinstance(logger, TensorBoardLogger):
+                logger.experiment.add_text("valid/samples", table, global_step=trainer.global_step)
 
 
 def describe_decoding(decode: DecodeConfig) -> str:
     """The options that a BLEU score depends on, in one phrase."""
     values = to_dict(decode)
-    names = ("beam_size", "penalty_form", "length_penalty", "max_length_factor", "max_length_offset")
+    names: tuple[str, ...] = ("beam_size", "penalty_form", "length_penalty", "max_length_factor", "max_length_offset")
     if decode.beam_size == 1:
         names = ("beam_size", "max_length_factor", "max_length_offset")
     return ", ".join(f"{name}={values[name]}" for name in names)
