@@ -175,7 +175,7 @@ def _check_side(path: str | Path, lines: list[str], tokenizer: Tokenizer | None)
     return SideReport(
         path=str(find_file(path)),
         lines=len(lines),
-        words=sum(len(line.split()) for line in lines),
+        words=sum(len(line.split()) for line in visible),
         characters=sum(map(len, lines)),
         blank=len(lines) - len(visible),
         duplicates=len(visible) - len(set(visible)),
