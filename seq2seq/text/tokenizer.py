@@ -25,6 +25,8 @@ class Tokenizer:
 
     model: bytes
     """The serialised model, as in the ``.model`` file."""
+    vocab_size: int
+    """Number of pieces, special ones included."""
     special: SpecialIds
     """Ids of padding, begin, end and unknown."""
     kind: TokenizerKind
@@ -43,6 +45,7 @@ class Tokenizer:
         self._processor = _processor(model, name)
         facts = read_facts(model)
         self.model = model
+        self.vocab_size = int(self._processor.vocab_size())
         self._user_defined = facts.user_defined
         self.kind = _kind(facts, name)
         self.normalization = facts.normalization
@@ -82,11 +85,6 @@ class Tokenizer:
 
     def __reduce__(self) -> tuple[type["Tokenizer"], tuple[bytes]]:
         return type(self), (self.model,)
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of pieces, special ones included."""
-        return int(self._processor.vocab_size())
 
     @property
     def sha256(self) -> str:
