@@ -200,7 +200,7 @@ class UpdateSampler(Sampler[list[list[int]]]):
     Args:
         batches: The epoch's batches.
         accumulate: Batches a step.
-        start: Steps of this epoch that have been taken already.
+        start: Steps of this epoch that have been taken already; its length still counts them.
     """
 
     def __init__(self, batches: Sequence[list[int]], accumulate: int = 1, start: int = 0) -> None:
@@ -211,7 +211,7 @@ class UpdateSampler(Sampler[list[list[int]]]):
         return iter(self.updates[self.start :])
 
     def __len__(self) -> int:
-        return len(self.updates) - self.start
+        return len(self.updates)
 
 
 def padding_share(

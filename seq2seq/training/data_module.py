@@ -1,8 +1,10 @@
 """Encoded text and its batches, epoch by epoch."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from pytorch_lightning import LightningDataModule
 from torch.utils.data import DataLoader
 
@@ -20,6 +22,14 @@ class Tokenizers:
 
     source: Tokenizer
     target: Tokenizer
+
+
+@dataclass(frozen=True)
+class Position:
+    """A place in the training text: `steps` optimiser steps into epoch `epoch`."""
+
+    epoch: int
+    steps: int
 
 
 class ParallelDataModule(LightningDataModule):
@@ -45,6 +55,7 @@ class ParallelDataModule(LightningDataModule):
     ) -> None:
         super().__init__()
         self.tokenizers, self.config, self.accumulate, self.seed = tokenizers, config, accumulate, seed
+        self.resumed = Position(epoch=0, steps=0)
         self.samples = config.tokenizer.sampling_alpha > 0 or config.tokenizer.bpe_dropout > 0
         plain = self._encode(train, "training")
         kept = [i for i, fits in enumerate(self._fits(plain)) if fits]
@@ -69,22 +80,32 @@ class ParallelDataModule(LightningDataModule):
         )
         self.valid = self._encode(valid, "validation")
 
+    def state_dict(self) -> dict[str, int]:
+        """Where in the training text the run is, for the checkpoint."""
+        assert self.trainer is not None
+        steps = self.trainer.fit_loop.epoch_loop.batch_progress.current.completed
+        return {"epoch": self.trainer.current_epoch, "steps": steps}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        """Go on in the middle of the checkpoint's epoch."""
+        self.resumed = Position(**state_dict)
+
     def epoch_pairs(self, epoch: int) -> EncodedPairs:
         """The training pairs as ids; with subword sampling, segmented anew for the epoch."""
         if not self.samples:
             return self.plain
-        how = self.config.tokenizer
-        sides = [
-            [
-                # Both sides of a pair get draws of their own: even numbers for sources, odd ones for targets.
-                tokenizer.sample(pair[side], config=how, key=(self.seed, epoch, 2 * index + side))[
-                    : self.config.max_length - 1
-                ]
-                for index, pair in enumerate(self.train_text)
-            ]
-            for side, tokenizer in enumerate((self.tokenizers.source, self.tokenizers.target))
-        ]
-        return EncodedPairs(sides[0], sides[1], self.plain.source_special, self.plain.target_special)
+        sources = [self._sample(0, epoch, index) for index in range(len(self.plain))]
+        targets = [self._sample(1, epoch, index) for index in range(len(self.plain))]
+        return EncodedPairs(sources, targets, self.plain.source_special, self.plain.target_special)
+
+    def _sample(self, side: int, epoch: int, index: int) -> Sequence[int]:
+        """One side of a pair in a segmentation of the epoch's; in the plain one if that is too long for a batch."""
+        tokenizer = (self.tokenizers.source, self.tokenizers.target)[side]
+        # Even numbers for sources and odd ones for targets, so that the two sides of a pair get draws of their own.
+        key = (self.seed, epoch, 2 * index + side)
+        ids = tokenizer.sample(self.train_text[index][side], config=self.config.tokenizer, key=key)
+        plain = (self.plain.sources, self.plain.targets)[side][index]
+        return ids if len(ids) < self.config.max_length else plain
 
     def epoch_batches(self, pairs: EncodedPairs, epoch: int) -> list[list[int]]:
         """The epoch's batches, in order."""
@@ -100,10 +121,9 @@ class ParallelDataModule(LightningDataModule):
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """The batches of the trainer's current epoch; those of a resumed epoch that were trained on are left out."""
-        epoch, done = 0, 0
-        if self.trainer is not None:
-            epoch, done = self.trainer.current_epoch, self.trainer.fit_loop.epoch_loop.batch_progress.current.completed
+        epoch = self.trainer.current_epoch if self.trainer is not None else 0
         pairs = self.epoch_pairs(epoch)
+        done = self.resumed.steps if epoch == self.resumed.epoch else 0
         sampler = UpdateSampler(self.epoch_batches(pairs, epoch), self.accumulate, start=done)
         return self._loader(pairs, sampler)
 
@@ -113,10 +133,10 @@ class ParallelDataModule(LightningDataModule):
             self.valid.source_lengths,
             self.valid.target_lengths,
             # A validation pair is never left out, however long.
-            max(self.config.batch_tokens, *self.valid.source_lengths, *self.valid.target_lengths),
+            max([self.config.batch_tokens, *self.valid.source_lengths, *self.valid.target_lengths]),
             shuffle=False,
         )
-        return DataLoader(self.valid, sampler=batches, batch_size=None, num_workers=0)
+        return DataLoader(self.valid, sampler=batches, batch_size=None, num_workers=0, generator=torch.Generator())
 
     def _loader(self, pairs: EncodedPairs, sampler: UpdateSampler) -> DataLoader[Batch]:
         return DataLoader(
@@ -124,7 +144,9 @@ class ParallelDataModule(LightningDataModule):
             batch_sampler=sampler,
             collate_fn=tuple,
             num_workers=self.config.num_workers,
-            pin_memory=False,
+            # A loader draws a seed each time it is iterated: from a generator of its own, or validating more often
+            # would change the dropout masks that follow.
+            generator=torch.Generator(),
         )
 
     def _encode(self, text: ParallelText, what: str) -> EncodedPairs:

@@ -95,7 +95,7 @@ def fit(
         f"{model.num_parameters():,}",
         100 * data.padding_share(),
     )
-    limits = Limits(config.trainer.max_steps, config.trainer.max_minutes)
+    limits = Limits(config.trainer.max_steps, config.trainer.max_minutes, config.trainer.max_epochs)
     best = best_checkpoints(config.trainer, run_dir / "checkpoints")
     trainer = Trainer(
         logger=list(loggers) or False,
@@ -132,8 +132,11 @@ def fit(
 def _quieten_lightning() -> None:
     """Leave out what Lightning says at every start; its warnings about the run itself stay."""
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
-    # its own use of torch, and advice that does not fit batches that are made in microseconds
+    # its own use of torch; a run's folder being used again; advice that does not fit batches made in microseconds;
+    # and that a loader cannot resume, which ParallelDataModule sees to
     warnings.filterwarnings("ignore", message=".*LeafSpec.*", module="pytorch_lightning")
+    warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
+    warnings.filterwarnings("ignore", message="You're resuming from a checkpoint that ended before the epoch ended")
     warnings.filterwarnings("ignore", message=".*does not have many workers.*", module="pytorch_lightning")
 
 

@@ -60,6 +60,7 @@ class TranslationModule(LightningModule):
         self.optim = optim
         self.d_model = d_model
         self.log_every = log_every
+        self.random_state: Tensor | None = None
         self.train_sums = Sums()
         self.valid_sums = Sums()
 
@@ -80,6 +81,19 @@ class TranslationModule(LightningModule):
         fused = self.device.type in ("cpu", "cuda")
         betas = (self.optim.beta1, self.optim.beta2)
         return Adam(self.model.parameters(), lr=0.0, betas=betas, eps=self.optim.eps, fused=fused)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep the state of torch's generator, which dropout draws from."""
+        checkpoint["torch_random_state"] = torch.get_rng_state()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Take the generator's state, to go on with when training starts."""
+        self.random_state = checkpoint["torch_random_state"]
+
+    def on_train_start(self) -> None:
+        """Go on with the random numbers of the run that is resumed."""
+        if self.random_state is not None:
+            torch.set_rng_state(self.random_state.cpu())
 
     def training_step(self, update: tuple[Batch, ...], batch_idx: int) -> None:
         """Gradients of all batches of the step, normalised by all their target tokens; clip; step."""

@@ -68,8 +68,7 @@ class TrainingProgress(Callback):
     def _share(self, trainer: Trainer) -> float:
         num_batches = trainer.num_training_batches
         within = trainer.fit_loop.epoch_loop.batch_progress.current.completed / num_batches if num_batches else 0.0
-        max_epochs = trainer.max_epochs if trainer.max_epochs and trainer.max_epochs > 0 else None
-        return self.limits.share_done(trainer.global_step, trainer.current_epoch + min(1.0, within), max_epochs)
+        return self.limits.share_done(trainer.global_step, trainer.current_epoch + min(1.0, within))
 
     def _describe(self, trainer: Trainer) -> str:
         text = f"epoch {trainer.current_epoch} step {trainer.global_step}"
