@@ -122,7 +122,7 @@ def test_s1_an_answer_two_pieces_longer_than_the_first_finished_one_wins_under_t
 
 @pytest.mark.parametrize("penalty", PENALTIES, ids=lambda p: f"{p.form.name}{p.exponent}")
 def test_s2_the_first_of_the_n_best_is_the_answer_of_n_best_1(penalty: LengthPenalty) -> None:
-    for seed in range(6):
+    for seed in range(3):
         found = {
             n: search(random_table(seed), limits([6, 6]), penalty=penalty, beam_size=5, n_best=n) for n in (1, 3, 5)
         }

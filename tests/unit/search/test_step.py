@@ -33,11 +33,16 @@ def test_the_top_pieces_are_those_of_a_plain_sort_with_the_lower_id_first_among_
     assert values.dtype is torch.float64
 
 
-@pytest.mark.parametrize("vocab_size", [11, 1601])
-def test_the_best_piece_is_found_at_every_place_of_the_vocabulary(vocab_size: int) -> None:
+@pytest.mark.parametrize("vocab_size", [11, 1279])
+@pytest.mark.parametrize("ties", [False, True])
+def test_the_best_piece_is_found_at_every_place_of_the_vocabulary(vocab_size: int, ties: bool) -> None:
     log_probs = torch.full((vocab_size, vocab_size), -9.0)
+    if not ties:
+        log_probs -= torch.arange(vocab_size)
     log_probs.fill_diagonal_(-1.0)
-    assert top_pieces(log_probs, 2)[1][:, 0].tolist() == list(range(vocab_size))
+    ids = top_pieces(log_probs, 2)[1]
+    assert ids[:, 0].tolist() == list(range(vocab_size))
+    assert ids[:, 1].tolist() == [1] + [0] * (vocab_size - 1)
 
 
 def test_forbidden_pieces_come_last_and_do_not_count_as_ties() -> None:
