@@ -1,10 +1,10 @@
 """A trained model on disk: one folder that every command takes, on any machine, read without unpickling anything.
 
-    bundle/
-        config.json          format version, options, tokenizers' checksums, where the weights come from
-        model.safetensors    every weight once, tied ones too
-        source.spm           SentencePiece model of the source side
-        target.spm           the same for the target side; absent with a joint vocabulary
+bundle/
+    config.json          format version, options, tokenizers' checksums, where the weights come from
+    model.safetensors    every weight once, tied ones too
+    source.spm           SentencePiece model of the source side
+    target.spm           the same for the target side; absent with a joint vocabulary
 """
 
 import dataclasses
@@ -28,6 +28,18 @@ FORMAT_VERSION = 1
 """Raised when a bundle written by this package can no longer be read by an older one."""
 
 CONFIG_FILE, WEIGHTS_FILE, SOURCE_FILE, TARGET_FILE = "config.json", "model.safetensors", "source.spm", "target.spm"
+
+_KEYS = (
+    "source_lang",
+    "target_lang",
+    "joint",
+    "source_tokenizer",
+    "target_tokenizer",
+    "model",
+    "decode",
+    "provenance",
+)
+"""What config.json has beside its format version."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +76,8 @@ def save_bundle(bundle: Bundle, path: str | Path) -> None:
     Raises:
         ValueError: if something that is not a bundle is at `path`.
     """
-    path = Path(path)
-    if path.exists() and not (path / CONFIG_FILE).is_file():
+    path = Path(path).resolve()
+    if path.exists() and not _is_bundle(path):
         raise ValueError(f"{path} exists and is not a bundle; choose another place or remove it first")
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
@@ -77,9 +89,7 @@ def save_bundle(bundle: Bundle, path: str | Path) -> None:
             (scratch / TARGET_FILE).write_bytes(bundle.target_tokenizer.model)
         text = json.dumps(_describe(bundle), indent=2, ensure_ascii=False) + "\n"
         (scratch / CONFIG_FILE).write_text(text, encoding="utf-8")
-        if path.exists():
-            shutil.rmtree(path)
-        scratch.rename(path)
+        _put_in_place(scratch, path)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
@@ -89,11 +99,15 @@ def load_bundle(path: str | Path, device: str | torch.device = "cpu") -> Bundle:
     """The bundle at `path`, its model in evaluation mode on `device`.
 
     Raises:
-        FileNotFoundError: if `path` is not a bundle.
+        FileNotFoundError: if `path` is not a bundle, or one of its files is missing.
         ValueError: if its format is newer than this package, or its parts do not fit together.
     """
     path = Path(path)
     config = read_config(path)
+    if not (path / WEIGHTS_FILE).is_file():
+        raise FileNotFoundError(
+            f"{path / WEIGHTS_FILE} is missing; expected the weights that the bundle was saved with"
+        )
     source = _load_tokenizer(path / SOURCE_FILE, config["source_tokenizer"])
     target = source if config["joint"] else _load_tokenizer(path / TARGET_FILE, config["target_tokenizer"])
     model_config = from_dict(ModelConfig, config["model"], where="model.")
@@ -130,14 +144,40 @@ def read_config(path: str | Path) -> dict[str, Any]:
         )
     try:
         config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        version = config["format_version"]
+        version = int(config["format_version"])
     except (ValueError, KeyError, TypeError) as problem:
         raise ValueError(f"{file} is damaged: {problem!r}; expected JSON with a format_version") from problem
     if version > FORMAT_VERSION:
         raise ValueError(
             f"{file} has format version {version}, this package reads up to {FORMAT_VERSION}; update seq2seq"
         )
+    missing = [key for key in _KEYS if key not in config]
+    if missing:
+        raise ValueError(f"{file} is damaged: it lacks {', '.join(missing)}; save the bundle again")
     return config
+
+
+def _is_bundle(path: Path) -> bool:
+    """Whether the folder may be replaced by a bundle. Other people's models have a config.json too."""
+    try:
+        return "format_version" in json.loads((path / CONFIG_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def _put_in_place(scratch: Path, path: Path) -> None:
+    """Rename the finished folder to `path`. An older bundle is put aside first, and deleted last."""
+    if not path.exists():
+        scratch.rename(path)
+        return
+    old = scratch.with_name(scratch.name + ".old")
+    path.rename(old)
+    try:
+        scratch.rename(path)
+    except BaseException:
+        old.rename(path)
+        raise
+    shutil.rmtree(old)
 
 
 def _describe(bundle: Bundle) -> dict[str, Any]:

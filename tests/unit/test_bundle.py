@@ -1,0 +1,352 @@
+"""seq2seq.bundle: what is saved is what is loaded, whole or not at all, and nothing is ever unpickled."""
+
+import io
+import json
+import pickle
+import pickletools
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+import seq2seq.bundle
+from seq2seq.bundle import FORMAT_VERSION, Bundle, load_bundle, read_config, save_bundle
+from seq2seq.config import DecodeConfig, ModelConfig, TokenizerConfig, TokenizerKind, Tying
+from seq2seq.models import build_model
+from seq2seq.text.tokenizer import Tokenizer
+from seq2seq.text.tokenizer_training import train_tokenizer
+
+LINES = [
+    f"the {size} {animal} sees a {other}"
+    for size in ("big", "small", "old")
+    for animal in ("cat", "dog", "cow")
+    for other in ("bird", "fish", "worm")
+]
+VOCAB = 40
+
+
+def tokenizer(lines=LINES, vocab_size=VOCAB):
+    config = TokenizerConfig(kind=TokenizerKind.bpe, vocab_size=vocab_size, byte_fallback=False)
+    return train_tokenizer(lines, config)[0]
+
+
+def sizes(**changes):
+    values = {"d_model": 8, "num_heads": 2, "d_ff": 12, "num_encoder_layers": 2, "num_decoder_layers": 3}
+    return ModelConfig(**(values | changes))
+
+
+def make(source, target, config):
+    torch.manual_seed(1)
+    return Bundle(
+        model=build_model(config, source.vocab_size, target.vocab_size).eval(),
+        model_config=config,
+        source_tokenizer=source,
+        target_tokenizer=target,
+        decode=DecodeConfig(beam_size=7, length_penalty=-0.5),
+        languages=("en", "de"),
+        provenance={"step": 120, "versions": {"torch": "2"}, "valid/bleu": 31.5, "note": "Größe"},
+    )
+
+
+@pytest.fixture(scope="module")
+def english():
+    return tokenizer()
+
+
+@pytest.fixture(scope="module")
+def shouted():
+    """As many pieces as the English one, but others."""
+    return tokenizer([line.upper() for line in LINES])
+
+
+@pytest.fixture(scope="module")
+def larger():
+    return tokenizer(vocab_size=VOCAB + 1)
+
+
+@pytest.fixture
+def joint(english):
+    return make(english, english, sizes())
+
+
+@pytest.fixture
+def separate(english, larger):
+    return make(english, larger, sizes(tying=Tying.two_way))
+
+
+@pytest.fixture
+def saved(joint, tmp_path):
+    save_bundle(joint, tmp_path / "bundle")
+    return tmp_path / "bundle"
+
+
+def logits(bundle):
+    src, valid, tgt_in = torch.tensor([[4, 9, 2]]), torch.ones(1, 3, dtype=torch.bool), torch.tensor([[1, 8]])
+    with torch.inference_mode():
+        return bundle.model(src, valid, tgt_in)
+
+
+def edit_config(path, **changes):
+    file = path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")) | changes), encoding="utf-8")
+
+
+def assert_equal(loaded, original):
+    assert torch.equal(logits(loaded), logits(original))
+    assert loaded.model_config == original.model_config
+    assert loaded.decode == original.decode
+    assert loaded.languages == original.languages
+    assert loaded.provenance == original.provenance
+    assert loaded.source_tokenizer.model == original.source_tokenizer.model
+    assert loaded.target_tokenizer.model == original.target_tokenizer.model
+    assert not loaded.model.training
+
+
+def test_a_joint_bundle_is_loaded_as_it_was_saved(joint, saved):
+    loaded = load_bundle(saved)
+    assert_equal(loaded, joint)
+    assert loaded.joint
+    assert loaded.source_tokenizer is loaded.target_tokenizer
+    assert sorted(file.name for file in saved.iterdir()) == ["config.json", "model.safetensors", "source.spm"]
+
+
+def test_a_bundle_with_two_vocabularies_is_loaded_as_it_was_saved(separate, tmp_path):
+    save_bundle(separate, tmp_path / "deep" / "er" / "bundle")
+    loaded = load_bundle(str(tmp_path / "deep" / "er" / "bundle"))
+    assert_equal(loaded, separate)
+    assert not loaded.joint
+    assert (tmp_path / "deep" / "er" / "bundle" / "target.spm").read_bytes() == separate.target_tokenizer.model
+
+
+@pytest.mark.parametrize("tying", [Tying.three_way, Tying.two_way, Tying.none])
+def test_tied_weights_are_stored_once_and_tied_again(english, tmp_path, tying):
+    bundle = make(english, english, sizes(tying=tying))
+    save_bundle(bundle, tmp_path / "bundle")
+    stored = load_file(tmp_path / "bundle" / "model.safetensors")
+    assert sum(tensor.numel() for tensor in stored.values()) == bundle.model.num_parameters()
+    loaded = load_bundle(tmp_path / "bundle").model
+    assert loaded.num_parameters() == bundle.model.num_parameters()
+    assert (loaded.output is loaded.decoder.embedding.rows.weight) == (tying is not Tying.none)
+    assert (loaded.output is loaded.encoder.embedding.rows.weight) == (tying is Tying.three_way)
+
+
+def test_rows_beyond_the_vocabulary_are_kept(english, tmp_path):
+    bundle = make(english, english, sizes(vocab_multiple=64))
+    save_bundle(bundle, tmp_path / "bundle")
+    assert load_bundle(tmp_path / "bundle").model.output.shape == (64, 8)
+    assert torch.equal(logits(load_bundle(tmp_path / "bundle")), logits(bundle))
+
+
+def test_a_bundle_works_after_the_folder_was_moved(joint, saved, tmp_path):
+    shutil.move(saved, tmp_path / "elsewhere")
+    assert_equal(load_bundle(tmp_path / "elsewhere"), joint)
+
+
+def test_a_model_is_loaded_onto_the_device_asked_for(saved):
+    assert load_bundle(saved, device="meta").model.output.device.type == "meta"
+
+
+def test_the_config_is_plain_json_with_a_format_version(saved, english):
+    config = read_config(saved)
+    assert config["format_version"] == FORMAT_VERSION
+    assert config["model"]["tying"] == "three_way"
+    assert config["source_tokenizer"]["sha256"] == english.sha256
+    assert config["source_tokenizer"]["vocab_size"] == VOCAB
+    assert config["source_tokenizer"]["special_ids"] == {"pad": 0, "bos": 1, "eos": 2, "unk": 3}
+    assert "Größe" in (saved / "config.json").read_text(encoding="utf-8")
+
+
+def test_nothing_is_unpickled(saved, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("unpickled")
+
+    for owner, name in ((pickle, "load"), (pickle, "loads"), (pickle, "Unpickler"), (torch, "load")):
+        monkeypatch.setattr(owner, name, refuse)
+    load_bundle(saved)
+
+
+def test_no_file_of_a_bundle_is_a_pickle(saved):
+    for file in saved.iterdir():
+        with pytest.raises((pickle.UnpicklingError, ValueError)):
+            pickletools.dis(file.read_bytes(), out=io.StringIO())
+    with safe_open(saved / "model.safetensors", framework="pt") as weights:
+        assert "output" in weights.keys() or "decoder.embedding.rows.weight" in weights.keys()  # noqa: SIM118
+
+
+def test_pickled_weights_are_refused_and_not_run(saved, joint):
+    torch.save(joint.model.state_dict(), saved / "model.safetensors")
+    with pytest.raises(ValueError, match=r"model\.safetensors does not fit .*config\.json"):
+        load_bundle(saved)
+
+
+def test_a_place_without_a_bundle_is_named(tmp_path):
+    for path in (tmp_path / "nothing", tmp_path):
+        with pytest.raises(FileNotFoundError, match=r"is not a bundle: it has no config\.json; expected the folder"):
+            load_bundle(path)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "source.spm", "target.spm"])
+def test_a_missing_file_is_named(separate, tmp_path, name):
+    save_bundle(separate, tmp_path / "bundle")
+    (tmp_path / "bundle" / name).unlink()
+    with pytest.raises(FileNotFoundError, match=rf"{name} is missing; expected the"):
+        load_bundle(tmp_path / "bundle")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "3", "{}", '{"format_version": "new"}', '{"format_version": null}'])
+def test_a_damaged_config_is_refused(saved, content):
+    (saved / "config.json").write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"config\.json is damaged: .* expected JSON with a format_version"):
+        load_bundle(saved)
+
+
+def test_a_config_that_is_not_text_is_refused(saved):
+    (saved / "config.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match=r"config\.json is damaged"):
+        load_bundle(saved)
+
+
+def test_a_config_without_its_parts_is_refused(saved):
+    (saved / "config.json").write_text('{"format_version": 1, "joint": true}', encoding="utf-8")
+    with pytest.raises(
+        ValueError, match=r"config\.json is damaged: it lacks source_lang, target_lang, source_tokenizer"
+    ):
+        load_bundle(saved)
+
+
+def test_a_newer_format_is_refused_with_both_versions(saved):
+    edit_config(saved, format_version=FORMAT_VERSION + 1)
+    with pytest.raises(
+        ValueError, match=f"format version {FORMAT_VERSION + 1}, this package reads up to {FORMAT_VERSION}"
+    ):
+        load_bundle(saved)
+
+
+def test_an_option_that_this_package_does_not_know_is_refused(saved):
+    edit_config(saved, model=read_config(saved)["model"] | {"num_head": 2})
+    with pytest.raises(ValueError, match=r"unknown option 'model\.num_head'; did you mean 'num_heads'\?"):
+        load_bundle(saved)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.999])
+def test_truncated_weights_are_refused(saved, share):
+    file = saved / "model.safetensors"
+    content = file.read_bytes()
+    file.write_bytes(content[: int(len(content) * share)])
+    with pytest.raises(
+        ValueError, match=r"model\.safetensors does not fit .*config\.json and a vocabulary of 40 source"
+    ):
+        load_bundle(saved)
+
+
+def test_weights_of_another_size_are_refused(saved):
+    edit_config(saved, model=read_config(saved)["model"] | {"d_ff": 14})
+    with pytest.raises(ValueError, match=r"expected the weights that were saved with them"):
+        load_bundle(saved)
+
+
+def test_weights_with_one_missing_are_refused(saved):
+    weights = load_file(saved / "model.safetensors")
+    del weights["decoder.layers.2.feed_forward.inner.bias"]
+    save_file(weights, saved / "model.safetensors")
+    with pytest.raises(ValueError, match=r"decoder\.layers\.2\.feed_forward\.inner\.bias"):
+        load_bundle(saved)
+
+
+def test_v8_a_tokenizer_one_piece_larger_is_refused_with_both_sizes(saved, larger):
+    (saved / "source.spm").write_bytes(larger.model)
+    with pytest.raises(ValueError, match=r"is not the tokenizer .*: it has 41 pieces .*, expected 40 pieces"):
+        load_bundle(saved)
+
+
+def test_v8_a_tokenizer_of_equal_size_with_other_pieces_is_refused_with_both_checksums(saved, english, shouted):
+    (saved / "source.spm").write_bytes(shouted.model)
+    message = f"has 40 pieces and SHA-256 {shouted.sha256[:12]}, expected 40 pieces and {english.sha256[:12]}"
+    with pytest.raises(ValueError, match=message):
+        load_bundle(saved)
+
+
+def test_v8_swapped_tokenizers_are_refused(separate, tmp_path, english):
+    save_bundle(separate, tmp_path / "bundle")
+    (tmp_path / "bundle" / "target.spm").write_bytes(english.model)
+    with pytest.raises(ValueError, match=r"target\.spm is not the tokenizer that the model was trained with"):
+        load_bundle(tmp_path / "bundle")
+
+
+def test_a_damaged_tokenizer_is_refused(saved):
+    (saved / "source.spm").write_bytes(b"no model")
+    with pytest.raises(ValueError, match=r"source\.spm is not a SentencePiece model"):
+        load_bundle(saved)
+
+
+def test_an_older_bundle_is_replaced_whole(separate, joint, tmp_path):
+    save_bundle(separate, tmp_path / "bundle")
+    save_bundle(joint, tmp_path / "bundle")
+    assert not (tmp_path / "bundle" / "target.spm").exists()
+    assert_equal(load_bundle(tmp_path / "bundle"), joint)
+    assert [file.name for file in tmp_path.iterdir()] == ["bundle"]
+
+
+@pytest.mark.parametrize("place", ["save_model", "_describe", "_put_in_place"])
+def test_a_save_that_fails_leaves_the_older_bundle_and_nothing_else(joint, saved, monkeypatch, place):
+    def fail(*args):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(seq2seq.bundle, place, fail)
+    with pytest.raises(OSError, match="disk full"):
+        save_bundle(replace(joint, languages=("fr", "nl")), saved)
+    monkeypatch.undo()
+    assert_equal(load_bundle(saved), joint)
+    assert [file.name for file in saved.parent.iterdir()] == ["bundle"]
+
+
+def test_the_older_bundle_is_put_back_when_the_new_one_cannot_take_its_place(joint, saved, monkeypatch):
+    rename = type(saved).rename
+    calls = []
+
+    def second_fails(self, target):
+        calls.append(self)
+        if len(calls) == 2:
+            raise OSError("disk full")
+        return rename(self, target)
+
+    monkeypatch.setattr(type(saved), "rename", second_fails)
+    with pytest.raises(OSError, match="disk full"):
+        save_bundle(replace(joint, languages=("fr", "nl")), saved)
+    monkeypatch.undo()
+    assert_equal(load_bundle(saved), joint)
+    assert [file.name for file in saved.parent.iterdir()] == ["bundle"]
+
+
+def test_a_bundle_behind_a_link_is_replaced_where_it_is(joint, saved, tmp_path):
+    (tmp_path / "link").symlink_to(saved)
+    save_bundle(replace(joint, languages=("fr", "nl")), tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert load_bundle(saved).languages == ("fr", "nl")
+
+
+def test_what_is_not_a_bundle_is_not_replaced(joint, tmp_path):
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "important.txt").write_text("keep me")
+    (tmp_path / "file").write_text("keep me")
+    foreign = tmp_path / "foreign"  # other people's models have these files too
+    foreign.mkdir()
+    (foreign / "config.json").write_text('{"model_type": "marian"}')
+    (foreign / "source.spm").write_bytes(b"keep me")
+    for path in (tmp_path / "notes", tmp_path / "file", foreign):
+        with pytest.raises(ValueError, match="exists and is not a bundle; choose another place or remove it first"):
+            save_bundle(joint, path)
+    assert (tmp_path / "notes" / "important.txt").read_text() == "keep me"
+    assert (tmp_path / "file").read_text() == "keep me"
+    assert (foreign / "source.spm").read_bytes() == b"keep me"
+
+
+def test_other_users_may_read_a_bundle(saved):
+    assert saved.stat().st_mode & 0o555 == 0o555
+
+
+def test_the_tokenizer_file_is_an_ordinary_sentencepiece_model(saved, english):
+    assert Tokenizer.load(saved / "source.spm").encode(LINES[0]) == english.encode(LINES[0])
