@@ -1,0 +1,38 @@
+"""seq2seq.nn.embedding: a row look-up times sqrt(D), plus the sinusoid."""
+
+import math
+
+import torch
+from torch import nn
+
+from seq2seq.nn.embedding import Embedding
+from seq2seq.nn.positions import sinusoids
+
+V, D = 11, 8
+
+
+def test_a_vector_is_the_row_times_root_d_plus_the_sinusoid_of_its_position():
+    rows = nn.Embedding(V, D).double()
+    ids = torch.tensor([[4, 9, 0], [9, 9, 10]])
+    expected = torch.stack([torch.stack([rows.weight[i] * math.sqrt(D) for i in sentence]) for sentence in ids])
+    expected = expected + sinusoids(6, D)[3:]
+    torch.testing.assert_close(Embedding(rows, dropout=0.0)(ids, start=3), expected, atol=1e-12, rtol=0)
+
+
+def test_the_look_up_is_the_product_with_one_hot_rows():
+    rows, ids = nn.Embedding(V, D).double(), torch.tensor([[4, 9, 0]])
+    one_hot = nn.functional.one_hot(ids, V).double()
+    torch.testing.assert_close(rows(ids), one_hot @ rows.weight)
+
+
+def test_dropout_is_on_the_sum_and_only_in_training():
+    embedding, ids = Embedding(nn.Embedding(V, D), dropout=0.5), torch.full((4, 50), 7)
+    embedding.train()
+    assert (embedding(ids) == 0).float().mean().item() > 0.4
+    embedding.eval()
+    assert (embedding(ids) == 0).sum().item() == 0
+
+
+def test_the_table_is_the_one_given_not_a_copy():
+    rows = nn.Embedding(V, D)
+    assert Embedding(rows, 0.0).rows.weight is rows.weight
