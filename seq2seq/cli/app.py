@@ -74,10 +74,11 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> bool:
     if wanted:
         print(f"seq2seq {seq2seq.__version__}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()
@@ -93,7 +94,7 @@ def _root(
 # what follows the word `train` belongs to Hydra, --help too
 app.command(
     add_help_option=False,
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
 )(train)
 app.command()(translate)
 app.command()(evaluate)
@@ -120,6 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _speak_utf8() -> None:
     """Make the standard streams UTF-8 whatever the locale says; text is data here, not a matter of taste."""
-    for stream, errors in ((sys.stdin, "strict"), (sys.stdout, "strict"), (sys.stderr, "backslashreplace")):
+    # In a C locale, Python hands us file names with escaped bytes; those come out as they went in.
+    for stream, errors in ((sys.stdin, "strict"), (sys.stdout, "surrogateescape"), (sys.stderr, "surrogateescape")):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors=errors)

@@ -3,10 +3,11 @@
 import os
 import sys
 import textwrap
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -108,7 +109,7 @@ def run(arguments: Sequence[str]) -> None:
     import hydra
     from hydra._internal.utils import get_args_parser
 
-    parsed = get_args_parser().parse_args(list(arguments))
+    parsed = get_args_parser().parse_intermixed_args(list(arguments))
     own = [Path(folder) for folder in (parsed.config_dir, parsed.config_path) if folder]
     check_overrides(parsed.overrides, [conf_dir(), *own])
     register()
@@ -125,7 +126,9 @@ def run(arguments: Sequence[str]) -> None:
             failures.append(error)
 
     try:
-        sys.argv = [typed[0], *arguments]
+        # flags first: Hydra itself refuses options on both sides of a flag
+        flags = [argument for argument in arguments if argument not in parsed.overrides]
+        sys.argv = [typed[0], *flags, *parsed.overrides]
         with _exceptions_from_hydra():
             hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="train")(train)()
     finally:
@@ -170,25 +173,47 @@ def one_line(error: Exception) -> str:
 
 
 def _train(cfg: "DictConfig") -> None:
-    """Check the options, train, and say where the result is."""
+    """Check the options, build what stands in them by `_target_`, and train."""
     from hydra.core.hydra_config import HydraConfig
 
     config = compose(cfg)
-    from hydra.utils import instantiate
-
+    loggers, callbacks = _instantiate("logger", config.logger), _instantiate("callbacks", config.callbacks)
     from seq2seq.training.fit import fit
 
     run_dir = Path(HydraConfig.get().runtime.output_dir)
-    loggers = [instantiate(values) for values in config.logger.values()]
-    callbacks = [instantiate(values) for values in config.callbacks.values()]
     try:
-        fit(config, run_dir, loggers, callbacks)
+        with warnings.catch_warnings():
+            # the folder of a run is never empty when the CSV logger comes to it
+            warnings.filterwarnings("ignore", message="Experiment logs directory .* exists and is not empty")
+            # Lightning 2.6 asks torch 2.13 in a way that torch would rather not be asked
+            warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated")
+            fit(config, run_dir, loggers=loggers, callbacks=callbacks)
     except SystemExit as error:
-        if isinstance(error.__context__, KeyboardInterrupt):  # Lightning has saved what it could, and exits with 1
+        if isinstance(error.__context__, KeyboardInterrupt):  # Lightning has tidied up, and exits with 1
             raise SystemExit(130) from error
         raise
 
 
-def train(context: typer.Context) -> None:
+def _instantiate(group: str, wanted: dict[str, Any]) -> list[Any]:
+    """The objects that the user's `_target_`s name.
+
+    Raises:
+        ValueError: for an entry without `_target_`, or one that cannot be built.
+    """
+    from hydra.errors import HydraException
+    from hydra.utils import instantiate
+
+    for name, options in wanted.items():
+        if not isinstance(options, dict) or "_target_" not in options:
+            raise ValueError(f"{group}.{name} has no _target_; give the class, {group}.{name}._target_=package.Class")
+    try:
+        return [instantiate(options) for options in wanted.values()]
+    except HydraException as error:
+        raise ValueError(f"{group}: {one_line(error)}") from error
+
+
+def train(
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="[NAME=VALUE|GROUP=CHOICE|FLAG]...")] = None,
+) -> None:
     """Train a model: options are NAME=VALUE; `seq2seq train --help` lists them."""
-    run(context.args)
+    run(arguments or [])

@@ -1,0 +1,127 @@
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import seq2seq
+from seq2seq.cli import UsageError, app
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """A function that makes `seq2seq info x` raise what it is given; the runner's result of that."""
+
+    def run(error: BaseException):
+        def raise_it(*_: object, **__: object) -> None:
+            raise error
+
+        broken = typer.Typer(cls=app.Commands, callback=lambda: None)
+        broken.command("info")(lambda: raise_it())
+        return CliRunner().invoke(broken, ["info"])
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (ValueError("d_model=7 is odd"), 1, "error: d_model=7 is odd\n"),
+        (UsageError("unknown option 'x'"), 2, "error: unknown option 'x'\n"),
+        (FileNotFoundError(2, "No such file or directory", "a.de"), 1, "error: a.de: No such file or directory\n"),
+        (FileNotFoundError("no checkpoint at x"), 1, "error: no checkpoint at x\n"),
+        (IsADirectoryError(21, "Is a directory", "corpus"), 1, "error: corpus: Is a directory\n"),
+        (PermissionError(13, "Permission denied", "a.de"), 1, "error: a.de: Permission denied\n"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_what_a_user_can_mend_is_told_in_one_line_with_a_fitting_exit_code(failing, error, code, message):
+    result = failing(error)
+
+    assert (result.exit_code, result.stderr, result.stdout) == (code, message, "")
+
+
+def test_our_own_bugs_keep_their_traceback(failing):
+    result = failing(AssertionError("beams out of order"))
+
+    assert isinstance(result.exception, AssertionError)
+
+
+def test_the_debug_switch_shows_the_traceback_before_the_message(failing, monkeypatch):
+    monkeypatch.setenv("SEQ2SEQ_DEBUG", "1")
+
+    result = failing(ValueError("d_model=7 is odd"))
+
+    assert result.stderr.startswith("Traceback")
+    assert result.stderr.endswith("error: d_model=7 is odd\n")
+
+
+def test_every_subcommand_stands_in_the_help():
+    text = CliRunner().invoke(app.app, ["--help"]).stdout
+
+    for name in ("train", "translate", "evaluate", "score", "data", "average", "info"):
+        assert f" {name} " in text
+
+
+def test_version_is_that_of_the_package():
+    assert CliRunner().invoke(app.app, ["--version"]).stdout == f"seq2seq {seq2seq.__version__}\n"
+
+
+def test_an_unknown_subcommand_is_a_usage_error():
+    assert CliRunner().invoke(app.app, ["trian"]).exit_code == 2
+
+
+def test_help_does_not_wait_for_torch_lightning_or_hydra():
+    heavy = "{'torch', 'pytorch_lightning', 'hydra', 'numpy', 'sentencepiece', 'sacrebleu'}"
+    code = f"import sys, seq2seq.cli.app; sys.exit(repr(sorted({heavy} & set(sys.modules))))"
+
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert result.stderr == "[]\n"
+
+
+def test_streams_are_utf8_in_a_c_locale_and_the_module_is_the_command(tmp_path: Path):
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": ""}
+
+    result = subprocess.run(
+        [sys.executable, "-m", "seq2seq", "data", "check", "bündel-火", "x"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        check=False,
+    )
+
+    assert result.returncode == 1
+    assert result.stderr.decode("utf-8").startswith("error: no such file: bündel-火")
+
+
+def test_main_ends_the_process_with_the_exit_code_and_takes_arguments(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True))
+
+    with pytest.raises(SystemExit) as ended:
+        app.main(["info", "nowhere"])
+
+    assert ended.value.code == 1
+    assert sys.stdout.encoding == "utf-8"
+    assert "error: nowhere is not a bundle" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_gone_is_not_an_error():
+    code = (
+        "import typer, sys\nfrom seq2seq.cli.app import Commands\n"
+        "tool = typer.Typer(cls=Commands, callback=lambda: None)\n"
+        "@tool.command()\ndef count():\n    for n in range(100000): print(n)\n"
+        "tool(['count'])"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        complaint = process.stderr.read()
+
+    assert (process.returncode, complaint) == (0, b"")

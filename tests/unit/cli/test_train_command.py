@@ -1,0 +1,244 @@
+import logging
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from seq2seq.cli import UsageError
+from seq2seq.cli.app import app
+from seq2seq.cli.options import check_overrides, explain, option_names
+from seq2seq.cli.train import conf_dir, run
+from seq2seq.config import Tying
+
+FILES = ("data.train_source=a.de", "data.train_target=a.en", "logger=none")
+
+
+class Fit:
+    """Stands in for training: keeps what it was called with, and does what a test wants."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple] = []
+        self.argv: list[str] = []
+        self.raises: dict[int, BaseException] = {}
+        self.writes = ""
+
+    def __call__(self, config, run_dir, loggers=(), callbacks=()):
+        self.calls.append((config, run_dir, list(loggers), list(callbacks)))
+        self.argv = list(sys.argv)
+        if self.writes:
+            logging.getLogger("seq2seq.training").info(self.writes)
+        if len(self.calls) in self.raises:
+            raise self.raises[len(self.calls)]
+
+
+@pytest.fixture
+def fit(monkeypatch, tmp_path: Path) -> Iterator[Fit]:
+    """The stand-in, in an empty folder; logging is put back as it was."""
+    monkeypatch.chdir(tmp_path)
+    module = types.ModuleType("seq2seq.training.fit")
+    module.fit = Fit()
+    monkeypatch.setitem(sys.modules, "seq2seq.training.fit", module)
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield module.fit
+    for handler in set(root.handlers) - set(handlers):
+        handler.close()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.getLogger("pytorch_lightning").setLevel(logging.NOTSET)
+
+
+def test_options_reach_training_and_the_run_folder_lies_where_the_command_was_typed(fit, tmp_path):
+    run([*FILES, "model=transformer_tiny", "model.tying=two_way", "name=first", "decode.length_penalty=-1"])
+
+    ((config, run_dir, loggers, callbacks),) = fit.calls
+    assert (config.model.d_model, config.model.tying, config.decode.length_penalty) == (32, Tying.two_way, -1.0)
+    assert config.data.train_source == "a.de"
+    assert run_dir.parent == tmp_path / "outputs" / "first"
+    assert Path.cwd() == tmp_path
+    assert (loggers, callbacks) == ([], [])
+
+
+def test_messages_go_to_stderr_and_to_a_log_in_the_run_folder_and_stdout_stays_empty(fit, capsys):
+    fit.writes = "29,000 pairs and ümläute"
+
+    run(FILES)
+
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "29,000 pairs and ümläute" in captured.err
+    assert "29,000 pairs and ümläute" in (fit.calls[0][1] / "train.log").read_text(encoding="utf-8")
+
+
+def test_a_process_started_again_for_another_device_would_find_the_word_train(fit, monkeypatch):
+    typed = ["/usr/bin/seq2seq", "train", *FILES]
+    monkeypatch.setattr(sys, "argv", typed)
+
+    result = CliRunner().invoke(app, typed[1:])
+
+    assert result.exit_code == 0
+    assert fit.argv == typed
+    assert sys.argv == typed
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.dmodel=1", "unknown option 'model.dmodel'; did you mean 'model.d_model'?"),
+        ("+model.typo=1", "unknown option 'model.typo'; did you mean 'model.tying'?"),
+        ("++model.zzz=1", "unknown option 'model.zzz'; model has d_model, num_heads, "),
+        ("modle=transformer_base", "unknown option 'modle'; did you mean 'model'?"),
+        ("modle.d_model=4", "unknown option 'modle.d_model'; did you mean 'model.d_model'?"),
+        ("dropout=0.1", "unknown option 'dropout'; did you mean 'model.dropout'?"),
+        ("data.vocab_size=9", "unknown option 'data.vocab_size'; did you mean 'data.tokenizer.vocab_size'?"),
+        ("~modle", "unknown option 'modle'; did you mean 'model'?"),
+        ("zzz=1", "unknown option 'zzz'; `seq2seq train --help` lists the options"),
+        ("model=transformer_bse", "'model=transformer_bse': no such choice; did you mean 'transformer_base'?"),
+        ("model=zzz", "no such choice; expected one of transformer_base, transformer_big"),
+        ("experiment=dmo", "no such choice; did you mean 'demo'?"),
+        ("model.d_model", "cannot read 'model.d_model'; write NAME=VALUE"),
+        ("name=a b", None),
+        ("name=[a", r"cannot read 'name=\[a'; write NAME=VALUE"),
+        ("model.tying=oneway", r"'model.tying': Invalid value 'oneway', expected one of \[three_way, two_way, none\]"),
+        ("model.d_model=abc", "option 'model.d_model': Value 'abc' of type 'str' could not be converted to Integer"),
+        ("+model.dropout=0.3", "Could not append to config. An item is already at 'model.dropout'"),
+        ("decode=beam,greedy", "add --multirun"),
+        ("name=${nope}", "option 'hydra.run.dir': Interpolation key 'nope' not found"),
+        ("--config-name=nope", "Cannot find primary config 'nope'. Check that it's in your config search path.$"),
+        ("--config-dir=nope", "Additional config directory '.*nope' not found"),
+    ],
+)
+def test_a_misspelt_command_is_refused_with_what_to_type_and_nothing_is_trained(fit, override, message):
+    if message is None:
+        run([*FILES, override])
+        assert fit.calls[0][0].name == "a b"
+        return
+    with pytest.raises(UsageError, match=message) as refused:
+        run([*FILES, override])
+
+    assert "\n" not in str(refused.value)
+    assert fit.calls == []
+
+
+def test_a_misspelt_name_ends_the_command_with_code_2_and_one_line(fit):
+    result = CliRunner().invoke(app, ["train", *FILES, "model.dmodel=1"])
+
+    assert result.exit_code == 2
+    assert result.stderr == "error: unknown option 'model.dmodel'; did you mean 'model.d_model'?\n"
+
+
+@pytest.mark.parametrize("error", [ValueError("8 lines against 9"), FileNotFoundError("no file a.de")])
+def test_what_training_refuses_ends_the_command_with_code_1_and_one_line(fit, error):
+    fit.raises = {1: error}
+
+    result = CliRunner().invoke(app, ["train", *FILES])
+
+    assert result.exit_code == 1
+    assert result.stderr == f"error: {error}\n"
+
+
+def test_options_that_do_not_fit_together_end_the_command_with_code_1(fit):
+    result = CliRunner().invoke(app, ["train", *FILES, "model.d_model=255"])
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: d_model=255 is not divisible by num_heads=4")
+
+
+@pytest.mark.parametrize("in_lightning", [False, True])
+def test_an_interrupt_ends_the_command_with_code_130(fit, in_lightning):
+    stopped = SystemExit(1)
+    stopped.__context__ = KeyboardInterrupt()
+    fit.raises = {1: stopped if in_lightning else KeyboardInterrupt()}
+
+    assert CliRunner().invoke(app, ["train", *FILES]).exit_code == 130
+
+
+def test_another_exit_of_training_keeps_its_code(fit):
+    fit.raises = {1: SystemExit(3)}
+
+    assert CliRunner().invoke(app, ["train", *FILES]).exit_code == 3
+
+
+def test_help_lists_groups_choices_and_every_option_with_its_explanation(fit):
+    result = CliRunner().invoke(app, ["train", "--help"])
+
+    assert result.exit_code == 0
+    assert "model: transformer_base, transformer_big, transformer_small, transformer_tiny" in result.stdout
+    assert "seq2seq train experiment=multi30k_de_en data.dir=" in result.stdout
+    assert "  trainer.patience=null                    Validations without improvement before" in result.stdout
+    for name, _, text in explain():
+        assert f"  {name}=" in result.stdout
+        assert text
+    assert fit.calls == []
+
+
+def test_the_composed_options_are_shown_on_stdout_without_training(fit):
+    result = CliRunner().invoke(app, ["train", "--cfg", "job", "experiment=demo", "-p", "optim"])
+
+    assert result.exit_code == 0
+    assert "label_smoothing: 0.1" in result.stdout
+    assert fit.calls == []
+
+
+def test_a_multirun_goes_on_after_a_failed_job_and_then_reports_it(fit):
+    fit.raises = {1: ValueError("first one failed")}
+
+    with pytest.raises(ValueError, match="first one failed"):
+        run([*FILES, "--multirun", "model.dropout=0.2,0.3"])
+
+    assert [call[0].model.dropout for call in fit.calls] == [0.2, 0.3]
+    assert len({call[1] for call in fit.calls}) == 2
+
+
+def test_a_users_own_folder_is_found_beside_ours(fit, tmp_path):
+    (tmp_path / "mine" / "experiment").mkdir(parents=True)
+    (tmp_path / "mine" / "experiment" / "own.yaml").write_text(
+        "# @package _global_\ndefaults:\n  - override /model: transformer_tiny\nname: own\nseed: 7\n", encoding="utf-8"
+    )
+
+    run([*FILES, "--config-dir", "mine", "experiment=own"])
+
+    config = fit.calls[0][0]
+    assert (config.name, config.seed, config.model.d_model) == ("own", 7, 32)
+
+
+def test_an_unknown_key_in_a_users_own_file_is_refused(fit, tmp_path):
+    (tmp_path / "mine" / "model").mkdir(parents=True)
+    (tmp_path / "mine" / "model" / "own.yaml").write_text("d_model: 8\ndmodel: 9\n", encoding="utf-8")
+
+    with pytest.raises(UsageError, match="Key 'dmodel' not in 'ModelConfig'"):
+        run([*FILES, "--config-dir", "mine", "model=own"])
+
+
+def test_a_users_logger_is_built_and_handed_to_training(fit):
+    run([*FILES, "+logger.mine._target_=pytorch_lightning.loggers.CSVLogger", "+logger.mine.save_dir=here"])
+
+    (logger,) = fit.calls[0][2]
+    assert type(logger).__name__ == "CSVLogger"
+
+
+def test_the_loggers_write_metrics_into_the_run_folder_itself(fit):
+    run(FILES[:2])
+
+    _, run_dir, loggers, _ = fit.calls[0]
+    assert [Path(logger.log_dir) for logger in loggers] == [run_dir, run_dir / "tensorboard"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("+callbacks.mine.patience=3",), "callbacks.mine has no _target_; give the class"),
+        (("+logger.mine._target_=nowhere.Logger",), "logger: .*nowhere"),
+    ],
+)
+def test_a_logger_or_callback_that_cannot_be_built_is_refused(fit, overrides, message):
+    with pytest.raises(ValueError, match=message):
+        run([*FILES, *overrides])
+
+
+def test_every_option_name_is_accepted_and_hydras_own_too():
+    check_overrides([f"{name}=1" for name in option_names() if "." in name], [conf_dir()])
+    check_overrides(["hydra.run.dir=x", "hydra/launcher=basic", "~logger", "model=[a,b]"], [conf_dir()])
