@@ -5,6 +5,8 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+DEMO_MODEL := outputs/demo/latest/bundle
+PHRASEBOOK := data/phrasebook_en_de
 READY := $(VENV)/.ready
 
 # The first Python found that the package supports. Another one: make PYTHON=/path/to/python3.12 ...
@@ -46,7 +48,11 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python scripts/bench_train.py
-	$(BIN)/python scripts/bench_translate.py
+	@if test -d $(DEMO_MODEL); then \
+		$(BIN)/python scripts/bench_translate.py $(DEMO_MODEL) --input $(PHRASEBOOK)/test.en --reference $(PHRASEBOOK)/test.de; \
+	else \
+		echo "no $(DEMO_MODEL): speed of translating is not measured; make demo trains that model" >&2; \
+	fi
 
 clean:
 	rm -rf build dist *.egg-info outputs/demo

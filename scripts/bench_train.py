@@ -1,0 +1,178 @@
+"""Measures how fast training is. Prints one JSON object: median, min and max of each figure over several processes.
+
+    python scripts/bench_train.py
+    python scripts/bench_train.py --source train.de --target train.en --tokenizer joint.spm --model transformer_base
+
+What is timed is `seq2seq train` itself, with the clock held beside its optimiser steps. Each round is a new process;
+its first updates are left out, and after the timed ones a few more run under a profiler. All rounds see the same
+batches. Target tokens are real ones: EOS counts, padding does not. Shares are of the time inside torch's operators:
+matrix products (matmul_share) and fused attention kernels (attention_share). target_tokens_per_cpu_second suffers
+least from other jobs on the machine.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import measuring
+from omegaconf import OmegaConf
+
+from seq2seq.cli.train import conf_dir
+from seq2seq.config import (
+    Accelerator,
+    DataConfig,
+    DecodeConfig,
+    FinalWeights,
+    ModelConfig,
+    Precision,
+    TokenizerConfig,
+    TrainConfig,
+    TrainerConfig,
+    from_dict,
+    nearest,
+)
+from seq2seq.training.provenance import environment
+
+PROFILED = 2
+"""Updates under the profiler."""
+
+CORPUS = Path(__file__).resolve().parent.parent / "data" / "phrasebook_en_de"
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one process found."""
+
+    figures: dict[str, float]
+    device: str
+
+
+def options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--source", default=str(CORPUS / "train.en"), help="source text (default: the phrasebook)")
+    parser.add_argument("--target", default=str(CORPUS / "train.de"), help="target text (default: the phrasebook)")
+    vocabulary = parser.add_mutually_exclusive_group()
+    vocabulary.add_argument("--tokenizer", help="SentencePiece model for both sides")
+    vocabulary.add_argument(
+        "--vocab-size", type=measuring.at_least_one, default=2000, help="else one is trained (default: %(default)s)"
+    )
+    parser.add_argument("--model", default="transformer_small", help="name in conf/model (default: %(default)s)")
+    for name, default, what in (
+        ("--batch-tokens", 4096, "budget of a batch"),
+        ("--updates", 10, "updates timed"),
+        ("--warmup", 3, "updates left out before"),
+    ):
+        parser.add_argument(name, type=measuring.at_least_one, default=default, help=f"{what} (default: %(default)s)")
+    precisions = [Precision.fp32.name, Precision.bf16_mixed.name]
+    parser.add_argument("--precision", choices=precisions, default=precisions[0], help="default: %(default)s")
+    measuring.add_common_options(parser)
+    return parser
+
+
+def model_config(name: str) -> ModelConfig:
+    """The sizes in conf/model/NAME.yaml."""
+    known = {path.stem: path for path in conf_dir().glob("model/*.yaml")}
+    if name not in known:
+        raise ValueError(f"--model {name} is not in {conf_dir() / 'model'}{nearest(name, known)}")
+    values: Any = OmegaConf.to_container(OmegaConf.load(known[name]))
+    return from_dict(ModelConfig, values)
+
+
+@contextmanager
+def tokenizer_model(args: argparse.Namespace) -> Iterator[str]:
+    """The file of the tokenizer; without one, one is trained on the text, once for all rounds."""
+    if args.tokenizer is not None:
+        yield args.tokenizer
+        return
+    from seq2seq.corpus.parallel import read_parallel
+    from seq2seq.text.tokenizer_training import train_tokenizer
+
+    text = read_parallel(args.source, args.target)
+    lines = chain(text.source, text.target)
+    tokenizer, report = train_tokenizer(lines, TokenizerConfig(vocab_size=args.vocab_size))
+    print(report.summary(), file=sys.stderr)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "joint.spm"
+        path.write_bytes(tokenizer.model)
+        yield str(path)
+
+
+def train_config(args: argparse.Namespace, tokenizer: str) -> TrainConfig:
+    """A run of just as many steps as are needed, validated once at its end, on one pair that is held out."""
+    steps = args.warmup + args.updates + PROFILED
+    return TrainConfig(
+        model=model_config(args.model),
+        data=DataConfig(
+            train_source=args.source,
+            train_target=args.target,
+            valid_size=1,
+            batch_tokens=args.batch_tokens,
+            max_length=min(args.batch_tokens, DataConfig.max_length),
+            tokenizer=TokenizerConfig(source_model=tokenizer),
+        ),
+        decode=DecodeConfig(beam_size=1, max_length=4),
+        trainer=TrainerConfig(
+            max_steps=steps,
+            validate_every=steps,
+            keep_best=0,
+            average_last=0,
+            final_weights=FinalWeights.last,
+            precision=Precision[args.precision],
+            accelerator=Accelerator["gpu" if args.device == "cuda" else args.device],
+            num_threads=args.threads,
+        ),
+    )
+
+
+def measure(config: TrainConfig, warmup: int, updates: int) -> Round:
+    """One round, in a process of its own."""
+    from update_meter import UpdateMeter
+
+    from seq2seq.training.fit import fit
+
+    meter = UpdateMeter(warmup, updates, PROFILED)
+    with tempfile.TemporaryDirectory() as folder:
+        fit(config, Path(folder), callbacks=[meter])
+    return Round(meter.figures, meter.device)
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """All rounds, and what they say together."""
+    machine = measuring.machine()
+    rounds = []
+    with tokenizer_model(args) as tokenizer:
+        config = train_config(args, tokenizer)
+        for number in range(1, args.rounds + 1):
+            rounds.append(measuring.in_fresh_process(measure, config, args.warmup, args.updates))
+            rate = rounds[-1].figures["target_tokens_per_second"]
+            print(f"round {number} of {args.rounds}: {rate:,.0f} target tokens/s", file=sys.stderr)
+    settings = vars(args) | {"profiled": PROFILED}
+    if args.tokenizer is not None:
+        del settings["vocab_size"]
+    return {
+        "benchmark": "train",
+        **measuring.spreads([found.figures for found in rounds]),
+        "settings": settings,
+        "machine": machine | {"device": rounds[0].device},
+        "versions": environment(),
+    }
+
+
+def main() -> None:
+    args = options().parse_args()
+    try:
+        found = run(args)
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+    print(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()

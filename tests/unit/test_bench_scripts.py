@@ -1,0 +1,203 @@
+"""The benchmarks of scripts/: that they run, what they print, and that they count what they say."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from seq2seq.bundle import Bundle, save_bundle
+from seq2seq.config import DecodeConfig, ModelConfig, TokenizerConfig
+from seq2seq.corpus.batching import Batch, make_batch
+from seq2seq.models import build_model
+from seq2seq.text.special import SpecialIds
+from seq2seq.text.tokenizer_training import train_tokenizer
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+SPREAD = {"median", "min", "max"}
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A module of scripts/ by name, imported as the scripts import one another."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+
+    def load(name: str) -> ModuleType:
+        return __import__(name)
+
+    return load
+
+
+def run_script(name: str, cwd: Path, *arguments: object) -> dict[str, Any]:
+    """The JSON object that a script prints."""
+    command = [sys.executable, SCRIPTS / name, *map(str, arguments), "--rounds", "1", "--threads", "1"]
+    done = subprocess.run([*command, "--device", "cpu"], cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "round 1 of 1" in done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found["machine"].keys() == {"cpu", "logical_cpus", "system", "load_1_minute", "device"}
+    assert found["versions"]["torch"] == torch.__version__
+    assert found["settings"]["threads"] == 1
+    return found
+
+
+def test_training_speed_is_printed_as_one_json_object(copy_corpus: tuple[Path, Path], tmp_path: Path) -> None:
+    cwd = tmp_path / "elsewhere"
+    cwd.mkdir()
+    files = ["--source", copy_corpus[0], "--target", copy_corpus[1], "--vocab-size", 280]
+    sizes = ["--model", "transformer_tiny", "--batch-tokens", 64, "--updates", 2, "--warmup", 1]
+    found = run_script("bench_train.py", cwd, *files, *sizes)
+    figures = {
+        name: values["median"] for name, values in found.items() if isinstance(values, dict) and values.keys() >= SPREAD
+    }
+    assert figures.keys() == {
+        "target_tokens_per_second",
+        "target_tokens_per_cpu_second",
+        "updates_per_second",
+        "padding_share",
+        "real_tokens_per_update",
+        "matmul_share",
+        "attention_share",
+        "peak_rss_mb",
+    }
+    assert found.keys() - figures.keys() == {"benchmark", "settings", "machine", "versions"}
+    assert 0 < figures["real_tokens_per_update"] <= 64
+    assert figures["target_tokens_per_second"] == pytest.approx(
+        figures["updates_per_second"] * figures["real_tokens_per_update"], rel=1e-3
+    )
+    assert 0 <= figures["padding_share"] < 1
+    assert 0 < figures["matmul_share"] < 1 - figures["attention_share"] < 1
+    assert figures["peak_rss_mb"] > 50
+    assert found["settings"]["vocab_size"] == 280
+    assert not list(cwd.iterdir()), "a benchmark leaves no run behind"
+
+
+def test_translation_speed_is_printed_as_one_json_object(copy_corpus: tuple[Path, Path], tmp_path: Path) -> None:
+    lines = copy_corpus[0].read_text(encoding="utf-8").splitlines()
+    tokenizer, _ = train_tokenizer(lines, TokenizerConfig(vocab_size=280))
+    sizes = ModelConfig(d_model=8, num_heads=2, d_ff=12, num_encoder_layers=1, num_decoder_layers=1)
+    model = build_model(sizes, tokenizer.vocab_size, tokenizer.vocab_size)
+    # the least length is more than EOS alone, so that the pieces that are counted are not the lines
+    decode = DecodeConfig(min_length=3, max_length=3)
+    save_bundle(Bundle(model, sizes, tokenizer, tokenizer, decode), tmp_path / "bundle")
+    text = tmp_path / "text"
+    text.write_text("\n".join(lines[:7]) + "\n", encoding="utf-8")
+    files = [tmp_path / "bundle", "--input", text, "--reference", text]
+    found = run_script("bench_translate.py", tmp_path, *files, "--beam-size", 3, "--one-by-one", 2)
+    assert found.keys() == {"benchmark", "modes", "startup_seconds", "peak_rss_mb", "settings", "machine", "versions"}
+    assert found["startup_seconds"].keys() == found["peak_rss_mb"].keys() == SPREAD
+    assert found["startup_seconds"]["min"] > 0.1
+    num_lines = {name: mode["lines"] for name, mode in found["modes"].items()}
+    assert num_lines == {"beam_batched": 7, "greedy_batched": 7, "beam_one_by_one": 2, "greedy_one_by_one": 2}
+    for mode in found["modes"].values():
+        rates = {name: values["median"] for name, values in mode.items() if isinstance(values, dict)}
+        assert rates["milliseconds_per_sentence"] * rates["sentences_per_second"] == pytest.approx(1000, rel=1e-3)
+        assert rates["target_tokens_per_second"] == pytest.approx(3 * rates["sentences_per_second"], rel=1e-3)
+        assert rates["target_tokens_per_cpu_second"] > 0
+        assert 0 <= mode["bleu"] <= 100
+        assert "tok:13a" in mode["bleu_signature"]
+
+
+def batch_of(target_lengths: list[int]) -> Batch:
+    """A batch with targets of these lengths, and sources of length 1."""
+    targets = [[7] * length for length in target_lengths]
+    return make_batch([[7]] * len(targets), targets, SpecialIds(), SpecialIds())
+
+
+def test_the_meter_counts_real_tokens_of_the_timed_updates_alone(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    meter = script("update_meter").UpdateMeter(warmup=2, timed=2, profiled=1)
+    clocks = iter([(10.0, 100.0), (14.0, 105.0), (99.0, 999.0)])
+    monkeypatch.setattr(meter, "_clocks", lambda device: next(clocks))
+    updates = [[50], [60], [5, 3], [4], [70], [80]]
+    module: Any = SimpleNamespace(device=torch.device("cpu"))
+    trainer: Any = None
+    for lengths in updates:
+        torch.ones(64, 64) @ torch.ones(64, 64)
+        parts = (batch_of(lengths), batch_of([2])) if lengths == [4] else (batch_of(lengths),)
+        meter.on_train_batch_end(trainer, module, None, parts, 0)
+    figures = meter.figures
+    assert figures["target_tokens_per_second"] == (5 + 3 + 4 + 2) / 4
+    assert figures["target_tokens_per_cpu_second"] == (5 + 3 + 4 + 2) / 5
+    assert figures["updates_per_second"] == 2 / 4
+    assert figures["real_tokens_per_update"] == 14 / 2
+    assert figures["padding_share"] == 2 / (12 + 5 + 3)
+    assert 0 < figures["matmul_share"] < 1
+    assert figures["attention_share"] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "product", "attention"),
+    [
+        ("aten::mm", True, False),
+        ("aten::addmm", True, False),
+        ("aten::bmm", True, False),
+        ("mkldnn::_linear_pointwise", True, False),
+        ("aten::_scaled_dot_product_flash_attention_for_cpu_backward", False, True),
+        ("aten::_efficient_attention_forward", False, True),
+        ("aten::mul", False, False),
+        ("AddmmBackward0", False, False),
+    ],
+)
+def test_operators_are_told_apart_by_name(script: Any, name: str, product: bool, attention: bool) -> None:
+    meter = script("update_meter")
+    assert (meter.is_product(name), meter.is_attention(name)) == (product, attention)
+
+
+def test_the_spread_is_median_min_and_max(script: Any) -> None:
+    rounds = [{"rate": 5.0, "memory": 7.0}, {"rate": 1.0, "memory": 7.0}, {"rate": 2.123456, "memory": 8.0}]
+    assert script("measuring").spreads(rounds) == {
+        "rate": {"median": 2.1235, "min": 1.0, "max": 5.0},
+        "memory": {"median": 7.0, "min": 7.0, "max": 8.0},
+    }
+
+
+def test_the_peak_memory_of_a_round_is_not_that_of_the_process_that_starts_it(script: Any) -> None:
+    measuring = script("measuring")
+    ballast = bytearray(200 << 20)
+    ballast[:: 1 << 12] = b"1" * (len(ballast) >> 12)
+    assert 1 < measuring.in_fresh_process(measuring.peak_rss_mb) < measuring.peak_rss_mb() - 150
+
+
+def test_bleu_of_the_first_lines_is_against_the_first_references(script: Any) -> None:
+    references = ["the cat sat on the mat", "something else entirely is here"]
+    assert script("bench_translate")._bleu(references[:1], references, "en")["bleu"] == 100
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "1.5", "many"])
+def test_counts_below_one_are_refused(script: Any, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        script("bench_train").options().parse_args(["--updates", value])
+    assert "is not a whole number of at least 1" in capsys.readouterr().err
+
+
+def test_a_misspelt_model_is_named_with_the_nearest_one(script: Any) -> None:
+    with pytest.raises(ValueError, match=r"--model transformer_tinny .*did you mean 'transformer_tiny'"):
+        script("bench_train").model_config("transformer_tinny")
+
+
+@pytest.mark.parametrize(
+    ("source", "reference", "message"),
+    [("", "", "has no lines; give text"), ("one\ntwo\n", "one\n", r"has 2 lines and .*reference 1; line n")],
+)
+def test_text_that_cannot_be_measured_is_refused_before_anything_runs(
+    script: Any, tmp_path: Path, source: str, reference: str, message: str
+) -> None:
+    (tmp_path / "source").write_text(source)
+    (tmp_path / "reference").write_text(reference)
+    bench = script("bench_translate")
+    files = ["--input", str(tmp_path / "source"), "--reference", str(tmp_path / "reference")]
+    with pytest.raises(ValueError, match=message):
+        bench.run(bench.options().parse_args([str(tmp_path / "no bundle"), *files]))
+
+
+def test_a_missing_file_ends_with_one_line_and_no_json(
+    script: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench_train.py", "--source", "no such file", "--target", "nor this"])
+    with pytest.raises(SystemExit, match=r"^error: .*no such file"):
+        script("bench_train").main()
+    assert capsys.readouterr().out == ""
