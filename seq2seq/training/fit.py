@@ -158,7 +158,7 @@ def _validation(
 def _finish(config: TrainConfig, run_dir: Path, trainer: Trainer, best: ModelCheckpoint) -> FitResult:
     """Write the bundle and say what to type next."""
     checkpoints = _final_checkpoints(config, run_dir, best)
-    score = float(best.best_model_score) if best.best_model_score is not None else None
+    score = _best_score(best)
     steps = trainer.global_step
     results = {"steps": steps, "monitor": config.trainer.monitor, "best_score": score}
     path = run_dir / "bundle"
@@ -176,13 +176,19 @@ def _finish(config: TrainConfig, run_dir: Path, trainer: Trainer, best: ModelChe
     return FitResult(run_dir, path, steps, epochs, score)
 
 
+def _best_score(best: ModelCheckpoint) -> float | None:
+    """The best value of the monitored metric; None if no validation had one that is a finite number."""
+    score = best.best_model_score
+    return float(score) if score is not None and torch.isfinite(score) else None
+
+
 def _final_checkpoints(config: TrainConfig, run_dir: Path, best: ModelCheckpoint) -> list[Path]:
     """The checkpoint files whose weights, or mean of weights, the bundle holds."""
     folder = run_dir / "checkpoints"
     if config.trainer.final_weights is FinalWeights.average:
         available = len(list(folder.glob("recent_step_*.ckpt")))
         return latest_checkpoints(run_dir, min(config.trainer.average_last, available))
-    if config.trainer.final_weights is FinalWeights.best and best.best_model_path:
+    if config.trainer.final_weights is FinalWeights.best and _best_score(best) is not None:
         return [Path(best.best_model_path)]
     if config.trainer.final_weights is FinalWeights.best:
         log.warning("no validation had a usable %s; the bundle holds the last weights", config.trainer.monitor)

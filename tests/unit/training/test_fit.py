@@ -1,0 +1,227 @@
+"""Whole runs of a tiny model: what is kept, what is written, how a run goes on."""
+
+import csv
+import dataclasses
+import json
+import logging
+import math
+
+import pytest
+import torch
+from pytorch_lightning import Callback
+
+from seq2seq.bundle import load_bundle
+from seq2seq.config import Direction, FinalWeights, TokenizerConfig, to_dict
+from seq2seq.evaluation.metrics import corpus_scores
+from seq2seq.text.lines import read_lines
+from seq2seq.training import fit as fit_module
+from seq2seq.training.averaging import average_checkpoints, checkpoint_weights
+from seq2seq.training.fit import fit
+from seq2seq.training.metrics_file import MetricsCsv
+from seq2seq.training.run_folder import bundle_from_checkpoints, read_run
+from seq2seq.training.validation import describe_decoding
+from seq2seq.translator import Translator
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*")
+
+
+def change(config, **trainer):
+    return dataclasses.replace(config, trainer=dataclasses.replace(config.trainer, **trainer))
+
+
+def rows(run_dir):
+    with (run_dir / "metrics.csv").open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+class Steps(Callback):
+    """Notes the pairs of every step and its learning rate."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        self.seen.append(
+            (trainer.global_step, [part.indices for part in batch], trainer.optimizers[0].param_groups[0]["lr"])
+        )
+
+
+def test_a_run_writes_all_that_its_folder_promises(train_config, tmp_path, caplog):
+    run = tmp_path / "run"
+    with caplog.at_level(logging.INFO):
+        result = fit(train_config, run, [MetricsCsv(str(run))])
+    assert (result.steps, result.bundle) == (6, run / "bundle")
+    names = {path.name for path in (run / "checkpoints").iterdir()}
+    assert {"last.ckpt", "recent_step_000003.ckpt", "recent_step_000006.ckpt"} <= names
+    assert all("=" not in name for name in names)
+    config, tokenizers, facts = read_run(run)
+    assert config == train_config
+    assert tokenizers.source.vocab_size == 280
+    assert {"torch", "sentencepiece", "seq2seq"} <= facts["versions"].keys()
+    assert {record["lines"] for record in facts["data"].values()} == {200}
+    logged = [row for row in rows(run) if row["train/loss"]]
+    assert [row["step"] for row in logged] == ["2", "4", "6"]
+    assert all(float(row["train/target_tokens_per_second"]) > 0 for row in logged)
+    samples = [json.loads(line) for line in (run / "samples.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
+    assert [sample["step"] for sample in samples] == [3, 3, 3, 6, 6, 6]
+    assert f"seq2seq translate {run / 'bundle'}" in caplog.text
+
+
+def test_e4_validation_bleu_is_the_bleu_of_the_bundle_with_the_settings_printed(train_config, tmp_path, caplog):
+    run = tmp_path / "run"
+    with caplog.at_level(logging.INFO):
+        fit(change(train_config, final_weights=FinalWeights.last), run, [MetricsCsv(str(run))])
+    text = fit_module.read_text(train_config.data, train_config.seed).raw_valid
+    answers = [answer.text for answer in Translator.load(run / "bundle", device="cpu").translate(text.source)]
+    (bleu,) = corpus_scores(answers, [text.target], metrics=("bleu",))
+    logged = [float(row["valid/bleu"]) for row in rows(run) if row["valid/bleu"]]
+    assert logged[-1] == pytest.approx(bleu.score, abs=1e-9)
+    assert describe_decoding(train_config.decode) in caplog.text
+    assert bleu.signature in caplog.text
+
+
+def test_e7_names_say_what_is_teacher_forced_and_what_is_decoded(train_config, tmp_path):
+    run = tmp_path / "run"
+    fit(train_config, run, [MetricsCsv(str(run))])
+    names = {name for row in rows(run) for name in row}
+    assert {"valid/bleu", "valid/chrf", "valid/teacher_forced_accuracy", "valid/nll", "valid/perplexity"} <= names
+    assert not {"valid/accuracy", "accuracy", "valid/acc"} & names
+
+
+@pytest.mark.parametrize("weights", list(FinalWeights))
+def test_the_bundle_holds_the_chosen_weights(train_config, tmp_path, weights):
+    run = tmp_path / "run"
+    fit(change(train_config, final_weights=weights, average_last=2, validate_every=2), run)
+    folder = run / "checkpoints"
+    assert len(list(folder.glob("recent_*"))) == 2
+    expected = {
+        FinalWeights.best: [*folder.glob("best_*")][:1],
+        FinalWeights.last: [folder / "last.ckpt"],
+        FinalWeights.average: sorted(folder.glob("recent_*")),
+    }[weights]
+    if weights is FinalWeights.best:
+        best = max(folder.glob("best_*"), key=lambda path: float(path.stem.rpartition("_")[2]))
+        assert json.loads((run / "bundle" / "config.json").read_text())["provenance"]["best_score"] == pytest.approx(
+            float(best.stem.rpartition("_")[2]), abs=1e-3
+        )
+        return
+    state = load_bundle(run / "bundle").model.state_dict()
+    for name, value in average_checkpoints(expected).items():
+        torch.testing.assert_close(state[name], value, rtol=0, atol=0)
+
+
+def test_a_run_without_a_validation_boundary_is_validated_at_its_end(train_config, tmp_path):
+    run = tmp_path / "run"
+    fit(change(train_config, max_steps=None, max_epochs=1, validate_every=1000), run, [MetricsCsv(str(run))])
+    assert (run / "checkpoints" / "last.ckpt").exists()
+    assert len([row for row in rows(run) if row["valid/bleu"]]) == 1
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_resumed_run_takes_the_same_path_bit_for_bit(train_config, tmp_path, num_workers):
+    data = dataclasses.replace(
+        train_config.data,
+        num_workers=num_workers,
+        tokenizer=TokenizerConfig(vocab_size=280, sampling_alpha=0.3, sampling_nbest=8),
+    )
+    config = change(dataclasses.replace(train_config, data=data), accumulate=2, validate_every=4, max_steps=13)
+    straight, stopped, resumed = Steps(), Steps(), Steps()
+    fit(config, tmp_path / "a", callbacks=[straight])
+    fit(change(config, max_steps=7), tmp_path / "b", callbacks=[stopped])
+    last = tmp_path / "b" / "checkpoints" / "last.ckpt"
+    fit(dataclasses.replace(config, resume=str(last)), tmp_path / "b", callbacks=[resumed])
+    assert straight.seen == stopped.seen + resumed.seen
+    one = torch.load(tmp_path / "a" / "checkpoints" / "last.ckpt", weights_only=True)
+    two = torch.load(last, weights_only=True)
+    assert all(torch.equal(value, two["state_dict"][name]) for name, value in one["state_dict"].items())
+    moments = [checkpoint["optimizer_states"][0]["state"] for checkpoint in (one, two)]
+    assert all(torch.equal(moments[0][i]["exp_avg_sq"], moments[1][i]["exp_avg_sq"]) for i in moments[0])
+
+
+def test_metrics_of_a_resumed_run_go_on_in_the_same_file(train_config, tmp_path):
+    run = tmp_path / "run"
+    fit(change(train_config, max_steps=4), run, [MetricsCsv(str(run))])
+    last = str(run / "checkpoints" / "last.ckpt")
+    fit(dataclasses.replace(train_config, resume=last), run, [MetricsCsv(str(run))])
+    assert [row["step"] for row in rows(run) if row["train/loss"]] == ["2", "4", "6"]
+
+
+def test_a_missing_checkpoint_to_resume_from_is_refused(train_config, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"resume=none\.ckpt does not exist"):
+        fit(dataclasses.replace(train_config, resume="none.ckpt"), tmp_path / "run")
+
+
+def test_t7_a_nan_is_never_best_and_is_warned_about(train_config, tmp_path, caplog):
+    class Fake(Callback):
+        values = iter([math.nan, 3.0, 2.0])
+
+        def on_validation_epoch_end(self, trainer, pl_module):
+            pl_module.log("valid/fake", next(self.values))
+
+    config = change(
+        train_config, monitor="valid/fake", monitor_direction=Direction.min, validate_every=2, keep_best=1, patience=5
+    )
+    result = fit(config, tmp_path / "run", callbacks=[Fake()])
+    assert result.best_score == 2.0
+    (best,) = (tmp_path / "run" / "checkpoints").glob("best_*")
+    assert best.name == "best_step_000006_fake_2.0000.ckpt"
+    assert "valid/fake is NaN at step 2" in caplog.text
+
+
+def test_a_run_of_nothing_but_nan_ends_with_the_last_weights(train_config, tmp_path, caplog):
+    class Fake(Callback):
+        def on_validation_epoch_end(self, trainer, pl_module):
+            pl_module.log("valid/fake", math.nan)
+
+    run = tmp_path / "run"
+    result = fit(change(train_config, monitor="valid/fake", keep_best=1), run, callbacks=[Fake()])
+    assert result.best_score is None
+    assert "no validation had a usable valid/fake" in caplog.text
+    state = load_bundle(run / "bundle").model.state_dict()
+    weights = checkpoint_weights(run / "checkpoints" / "last.ckpt")
+    assert all(torch.equal(state[name], value) for name, value in weights.items())
+
+
+def test_training_stops_when_patience_is_out(train_config, tmp_path):
+    class Worse(Callback):
+        value = 10.0
+
+        def on_validation_epoch_end(self, trainer, pl_module):
+            self.value -= 1
+            pl_module.log("valid/fake", self.value)
+
+    config = change(train_config, monitor="valid/fake", patience=2, validate_every=1, max_steps=50)
+    assert fit(config, tmp_path / "run", callbacks=[Worse()]).steps == 3
+
+
+def test_an_unknown_metric_to_monitor_is_refused(train_config, tmp_path):
+    with pytest.raises(
+        ValueError, match=r"trainer\.monitor=valid/blue is not a logged metric; expected one of valid/bleu"
+    ):
+        fit(change(train_config, monitor="valid/blue"), tmp_path / "run")
+
+
+def test_r4_a_checkpoint_holds_only_plain_types_and_loads_weights_only(train_config, tmp_path):
+    fit(train_config, tmp_path / "run")
+    for file in (tmp_path / "run" / "checkpoints").iterdir():
+        content = torch.load(file, weights_only=True)
+        assert "hyper_parameters" not in content
+
+
+def test_validating_more_often_does_not_change_the_training_path(train_config, tmp_path):
+    fit(change(train_config, validate_every=1), tmp_path / "a")
+    fit(change(train_config, validate_every=6), tmp_path / "b")
+    one, two = (checkpoint_weights(tmp_path / name / "checkpoints" / "last.ckpt") for name in "ab")
+    assert all(torch.equal(value, two[name]) for name, value in one.items())
+
+
+def test_a_folder_that_is_not_a_run_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"is not the folder of a run: it has no config\.yaml"):
+        bundle_from_checkpoints(tmp_path, [tmp_path / "x.ckpt"])
+
+
+def test_options_survive_the_run_folder(train_config, tmp_path):
+    fit(change(train_config, max_steps=1), tmp_path / "run")
+    config, _, _ = read_run(tmp_path / "run")
+    assert to_dict(config)["trainer"]["max_steps"] == 1
+    assert read_lines(tmp_path / "run" / "config.yaml")[0] == "model:"
