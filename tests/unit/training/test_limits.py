@@ -34,11 +34,11 @@ def test_a_run_stops_at_the_last_batch_of_its_last_epoch():
 def test_minutes_go_on_counting_after_a_resume(monkeypatch):
     now = [100.0]
     monkeypatch.setattr("seq2seq.training.limits.time.monotonic", lambda: now[0])
-    limits = Limits(max_minutes=2)
+    limits = Limits(max_minutes=2.0)
     limits.on_train_start(trainer(), MODULE)
     now[0] += 90
     assert not after_batch(limits, trainer())
-    resumed = Limits(max_minutes=2)
+    resumed = Limits(max_minutes=2.0)
     resumed.load_state_dict(limits.state_dict())
     resumed.on_train_start(trainer(), MODULE)
     now[0] += 20
