@@ -19,7 +19,7 @@ def main() -> None:
         "--seed", type=int, default=corpus.SEED, help="another seed gives other sentences (default: %(default)s)"
     )
     arguments = parser.parse_args()
-    corpus.write(arguments.out, arguments.seed)
+    corpus.write(corpus.make(arguments.seed), arguments.out, arguments.seed)
 
 
 if __name__ == "__main__":

@@ -1,25 +1,8 @@
 """What people do: each function draws one predicate that suits a subject."""
 
-from dataclasses import replace
-
 from phrasebook import lexicon as lex
-from phrasebook.clauses import (
-    CAN,
-    COULD,
-    HAD_TO,
-    HAVE_TO,
-    PAST,
-    PRESENT,
-    SHOULD,
-    WANT,
-    WANTED,
-    WILL,
-    WOULD_LIKE,
-    Clause,
-    Predicate,
-    Subject,
-)
-from phrasebook.dice import Dice, Pair
+from phrasebook.clauses import Predicate, Subject
+from phrasebook.dice import EMPTY, Dice, Pair
 from phrasebook.inflection import ACC, DAT, THE, A, Noun, NounPhrase, noun_phrase
 from phrasebook.phrases import (
     groceries,
@@ -31,7 +14,6 @@ from phrasebook.phrases import (
     to_place,
     ware,
 )
-from phrasebook.times import future_day, on_plain_weekday, past_day, with_clock
 
 V = lex.VERBS
 LENT = lex.named("book, umbrella, suitcase, camera, bicycle, watch, car, city map")
@@ -45,7 +27,7 @@ def _acc(phrase: NounPhrase) -> Pair:
 
 
 def _own(dice: Dice, subject: Subject, nouns: list[Noun]) -> NounPhrase:
-    return noun_phrase(dice.pick(nouns), subject.own or THE)
+    return noun_phrase(dice.pick(nouns), subject.own)
 
 
 def _transitive(verb: str, obj: NounPhrase) -> Predicate:
@@ -75,7 +57,7 @@ def mishap(dice: Dice, subject: Subject) -> Predicate:
     if verb == "verpassen":
         return _transitive(verb, the(dice.pick(lex.named("train, bus, tram, ferry, concert, meeting"))))
     if verb == "einschlafen":
-        place = the(dice.pick(lex.named("train, bus, cinema, theatre")))
+        place = the(dice.pick(lex.named("cinema, theatre, kitchen, living room")))
         return Predicate(V[verb], place=Pair(f"in {place.en}", place.after("in", DAT)))
     if verb == "ankommen":
         return Predicate(V[verb], place=in_city(dice))
@@ -107,7 +89,7 @@ def consume(dice: Dice, subject: Subject) -> Predicate:
 def meet(dice: Dice, subject: Subject) -> Predicate:
     """Call, visit, meet, pick up, invite someone (accusative)."""
     verb = dice.pick(("anrufen", "besuchen", "treffen", "abholen", "einladen"))
-    place = Pair("", "")
+    place = EMPTY
     if verb == "besuchen" and dice.chance(0.5):
         place = in_city(dice)
     elif verb == "treffen" and dice.chance(0.6):
@@ -232,11 +214,11 @@ def office(dice: Dice, subject: Subject) -> Predicate:
     if kind == 0:
         event = dice.pick([*lex.named("appointment, appointment"), *lex.EVENTS])
         return _transitive(dice.pick(("absagen", "verschieben")), the(event))
-    event = the(dice.pick(lex.EVENTS))
+    occasion = the(dice.pick(lex.EVENTS))
     if kind == 1:
-        return _transitive("vorbereiten", event)
+        return _transitive("vorbereiten", occasion)
     if kind == 2:
-        return Predicate(V["teilnehmen"], place=Pair(f"in {event.en}", event.after("an", DAT)))
+        return Predicate(V["teilnehmen"], place=Pair(f"in {occasion.en}", occasion.after("an", DAT)))
     if kind == 3:
         return _transitive("ausfüllen", the(lex.NOUNS["form"]))
     if kind == 4:
@@ -251,78 +233,3 @@ def return_or_bring(dice: Dice, subject: Subject) -> Predicate:
         return _transitive("zurückgeben", the(dice.pick(lex.named("key, camera, book, bicycle, umbrella, city map"))))
     item = noun_phrase(dice.pick(lex.named("cake, present, city map, camera, umbrella, bottle")), A)
     return Predicate(V["mitbringen"], _acc(item), no_object=_without(item))
-
-
-# Deeds are planned and can follow any modal verb; a mishap is only told in the past.
-DEEDS = (
-    buy,
-    buy,
-    handle_vehicle,
-    consume,
-    meet,
-    meet,
-    help_someone,
-    give,
-    give,
-    daily,
-    travel,
-    travel,
-    board,
-    home,
-    office,
-)
-HABITS = (consume, meet, daily, daily, daily, travel, board, home, office)
-OFTEN = [
-    Pair("often", "oft"),
-    Pair("always", "immer"),
-    Pair("sometimes", "manchmal"),
-    Pair("never", "nie"),
-    Pair("usually", "meistens"),
-    Pair("rarely", "selten"),
-]
-PLANS = (WILL, WILL, CAN, HAVE_TO, SHOULD, WANT, WOULD_LIKE)
-PAST_MOODS = (PAST, PAST, PAST, COULD, HAD_TO, WANTED)
-
-
-def told(dice: Dice, subject: Subject, timed: bool = True) -> Clause:
-    """A clause about the past."""
-    if dice.chance(0.2):
-        predicate, mood = mishap(dice, subject), PAST
-    else:
-        predicate, mood = dice.pick(DEEDS)(dice, subject), dice.pick(PAST_MOODS)
-    # English "could buy" without "not" would mean "would be able to".
-    negated = mood is COULD or (predicate.negatable and dice.chance(0.2))
-    if negated and not predicate.negatable:
-        mood, negated = PAST, False
-    return _timed(dice, Clause(subject, predicate, mood, negated=negated), past_day(dice), timed)
-
-
-def planned(dice: Dice, subject: Subject, timed: bool = True) -> Clause:
-    """A clause about what someone will, must, wants to... do."""
-    predicate, mood = dice.pick(DEEDS)(dice, subject), dice.pick(PLANS)
-    negated = mood is not WOULD_LIKE and predicate.negatable and dice.chance(0.2)
-    return _timed(dice, Clause(subject, predicate, mood, negated=negated), future_day(dice), timed)
-
-
-def question_about(dice: Dice, subject: Subject) -> Clause:
-    """A clause to be asked: what someone did, or will, can, wants to... do."""
-    predicate = dice.pick(DEEDS)(dice, subject)
-    if dice.chance(0.4):
-        return _timed(dice, Clause(subject, predicate, PAST), past_day(dice), True)
-    # "Should you ...?" would be read as a condition.
-    moods = [mood for mood in PLANS if mood is not SHOULD or subject.en != "you"]
-    return _timed(dice, Clause(subject, predicate, dice.pick(moods)), future_day(dice), True)
-
-
-def _timed(dice: Dice, clause: Clause, day: Pair, timed: bool) -> Clause:
-    if not timed:
-        return clause
-    # A clock time next to "nicht" would be what is negated.
-    if not clause.negated and dice.chance(0.2):
-        day = with_clock(dice, on_plain_weekday(dice))
-    return replace(clause, time=day)
-
-
-def habitual(dice: Dice, subject: Subject) -> Clause:
-    """What someone often, always, never... does."""
-    return Clause(subject, dice.pick(HABITS)(dice, subject), PRESENT, adverb=dice.pick(OFTEN))

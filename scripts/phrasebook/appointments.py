@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 from phrasebook import lexicon as lex
-from phrasebook.clauses import PAST, THAT, WILL, Clause, Predicate, joined
-from phrasebook.dice import Dice, Pair, sentence
+from phrasebook.clauses import BECAUSE, PAST, THAT, WILL, Clause, Predicate, joined
+from phrasebook.dice import EMPTY, Dice, Pair, join, sentence
 from phrasebook.inflection import DAT, MY, noun_phrase
 from phrasebook.lexicon import VERBS, named
 from phrasebook.numerals import year_de, year_en
-from phrasebook.phrases import I, anyone, subject_of, the, third_person
+from phrasebook.phrases import MYSELF, anyone, subject_of, the, third_person, with_pronoun
 from phrasebook.times import (
     WEEKDAYS,
     any_clock,
@@ -29,15 +29,14 @@ APPOINTMENT = Pair("an appointment", "einen Termin")
 
 def what_time(dice: Dice) -> Pair:
     time = any_clock(dice)
-    already = dice.pick(
-        (Pair("", ""), Pair(" already", " schon"), Pair(" almost", " fast"), Pair(" exactly", " genau"))
+    word = dice.pick(
+        (EMPTY, Pair("now", "jetzt"), Pair("already", "schon"), Pair("almost", "fast"), Pair("exactly", "genau"))
     )
-    place = dice.pick((Pair("", ""), Pair(" now", " jetzt")))
-    return sentence(f"it is{place.en}{already.en} {time.en}", f"es ist{place.de}{already.de} {time.de}")
+    return sentence(join("it is", word.en, time.en), join("es ist", word.de, time.de))
 
 
 def event_runs(dice: Dice) -> Pair:
-    event, start, end = the(dice.pick(lex.EVENTS)), any_clock(dice), any_clock(dice)
+    event, start, end = the(dice.pick(lex.EVENTS)), any_clock(dice, 1, 5), any_clock(dice, 6, 11)
     kind = dice.below(3)
     if kind == 0:
         day = on_plain_weekday(dice)
@@ -76,8 +75,8 @@ def event_lasts(dice: Dice) -> Pair:
 
 
 def opening_hours(dice: Dice) -> Pair:
-    shop, start, end = the(dice.pick(lex.SHOPS)), any_clock(dice), any_clock(dice)
-    day = dice.pick((Pair("", ""), on_plain_weekday(dice)))
+    shop, start, end = the(dice.pick(lex.SHOPS)), any_clock(dice, 6, 11), any_clock(dice, 1, 8)
+    day = dice.pick((EMPTY, on_plain_weekday(dice)))
     hours = Pair(f"from {start.en} to {end.en}", f"von {start.de} bis {end.de}")
     if day.en and dice.chance(0.5):
         return sentence(f"{day.en} {shop.en} is open {hours.en}", f"{day.de} ist {shop.nom} {hours.de} geöffnet")
@@ -98,7 +97,7 @@ def shop_opens(dice: Dice) -> Pair:
         return sentence(f"do you know when {clause.english()}", f"wissen Sie, wann {clause.subordinate()}", "?")
     if kind == 3:
         return sentence(*clause.question(), mark="?")
-    return sentence(*joined(Clause(I, Predicate(VERBS["glauben"])), THAT, clause))
+    return sentence(*joined(Clause(MYSELF, Predicate(VERBS["glauben"])), THAT, clause))
 
 
 def what_date(dice: Dice) -> Pair:
@@ -120,9 +119,11 @@ def birthday(dice: Dice) -> Pair:
 
 
 def born(dice: Dice) -> Pair:
-    who, year = third_person(dice), dice.pick((dice.between(1935, 1999), dice.between(2000, 2020)))
+    who = third_person(dice)
+    grown_up = who.en.startswith("my ") and who.en not in ("my son", "my daughter")
+    year = dice.between(1935, 1985) if grown_up else dice.between(1975, 2020)
     city = dice.pick(lex.CITIES)
-    place = Pair(f" in {city[0]}", f" in {city[1]}") if dice.chance(0.5) else Pair("", "")
+    place = Pair(f" in {city[0]}", f" in {city[1]}") if dice.chance(0.5) else EMPTY
     verb_de = "wurden" if who.person == 2 else "wurde"
     return sentence(
         f"{who.en} {who.be(past=True)} born{place.en} in {year_en(year)}",
@@ -131,7 +132,8 @@ def born(dice: Dice) -> Pair:
 
 
 def built(dice: Dice) -> Pair:
-    building, year = the(dice.pick(lex.BUILDINGS)), dice.between(1850, 2020)
+    building = the(dice.pick([place for place in lex.BUILDINGS if place.en not in ("park", "market square")]))
+    year = dice.between(1850, 2020)
     return sentence(f"{building.en} was built in {year_en(year)}", f"{building.nom} wurde {year_de(year)} gebaut")
 
 
@@ -173,26 +175,20 @@ def have_time(dice: Dice) -> Pair:
     return sentence(*clause.statement(fronted=dice.chance(0.3)))
 
 
-def gets_up(dice: Dice) -> Pair:
-    time, day = at_clock(dice), every_weekday(dice)
+def does_every_day(dice: Dice) -> Pair:
+    time, day = any_clock(dice), every_weekday(dice)
     verb = dice.pick(("aufstehen", "fernsehen", "einkaufen", "zurückkommen"))
-    if " in the " in time.en and day.en.split()[1] in ("day", "morning", "evening"):
-        day = Pair("every Sunday", "jeden Sonntag")
-    clause = Clause(anyone(dice), Predicate(VERBS[verb]), time=Pair(f"{time.en} {day.en}", f"{day.de} {time.de}"))
-    return sentence(*clause.statement(fronted=dice.chance(0.2)))
+    when = Pair(f"at {time.en} {day.en}", f"{day.de} um {time.de}")
+    return sentence(*Clause(anyone(dice), Predicate(VERBS[verb]), time=when).statement(fronted=dice.chance(0.2)))
 
 
 def tired_because(dice: Dice) -> Pair:
-    who, time = anyone(dice), at_clock(dice)
-    tired = dice.pick((Pair("tired", "müde"), Pair("not tired", "nicht müde")))
-    clause = Clause(
-        who, Predicate(VERBS[dice.pick(("aufstehen", "zurückkommen", "ankommen", "einschlafen"))]), PAST, time
-    )
-    state = lex.BE.present[who.person]
-    return sentence(
-        f"{who.en} {who.be(past=False)} {tired.en} because {clause.english()}",
-        f"{who.de} {state} {tired.de}, weil {clause.subordinate()}",
-    )
+    subject, pronoun = with_pronoun(dice)
+    tired = Clause(subject, Predicate(lex.BE, place=Pair("tired", "müde")), negated=dice.chance(0.4))
+    verb = VERBS[dice.pick(("aufstehen", "zurückkommen", "ankommen", "einschlafen"))]
+    time = any_clock(dice)
+    reason = Clause(pronoun, Predicate(verb), PAST, Pair(f"at {time.en}", f"um {time.de}"))
+    return sentence(*joined(tired, BECAUSE, reason))
 
 
 def last_until(dice: Dice) -> Pair:
@@ -222,7 +218,7 @@ TEMPLATES = (
     (4, appointment),
     (3, appointment_moved),
     (3, have_time),
-    (3, gets_up),
+    (3, does_every_day),
     (4, tired_because),
     (2, last_until),
 )

@@ -2,21 +2,27 @@
 
 from dataclasses import dataclass, replace
 
-from phrasebook.dice import Pair, join
-from phrasebook.inflection import Determiner, Verb
+from phrasebook.dice import EMPTY, Pair, join
+from phrasebook.inflection import THE, Determiner, Verb
 from phrasebook.lexicon import BE
-
-EMPTY = Pair("", "")
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Who or what acts; `person` is 0 for ich, 1 for er, sie, es, and 2 for wir, Sie and every plural."""
+    """Who or what acts.
+
+    Args:
+        en: The English subject.
+        de: The German subject.
+        person: 0 for ich, 1 for er, sie, es, and 2 for wir, Sie and every plural.
+        own: The determiner of the subject's own things.
+        gender: "m" or "f" for someone whom "he" or "she" can take up, "p" for several, otherwise empty.
+    """
 
     en: str
     de: str
     person: int
-    own: Determiner | None = None
+    own: Determiner = THE
     gender: str = ""
 
     @property
@@ -35,8 +41,8 @@ class Subject:
 class Mood:
     """How the verb is used: plainly in the present or the past, or after a helping verb.
 
-    English has an auxiliary of its own ("can") or a verb with "do" ("want to"), told apart by `auxiliary`: the word that
-    opens a question and stands before "not", and the same for the third person.
+    English has an auxiliary of its own ("can") or a verb with "do" ("want to"), told apart by `auxiliary`: the
+    word that opens a question and stands before "not", and the same for the third person.
     """
 
     en: tuple[str, str] = ("", "")
@@ -80,6 +86,11 @@ class Predicate:
     no_object: Pair | None = None
     negatable: bool = True
 
+    def english(self, form: str) -> str:
+        """A form of the English verb with the pronoun object, which stands before a particle: "pick us up"."""
+        head, _, particle = form.partition(" ")
+        return join(head, self.pronoun.en, particle) if self.pronoun.en else form
+
 
 @dataclass(frozen=True)
 class Clause:
@@ -93,7 +104,7 @@ class Clause:
     negated: bool = False
 
     def statement(self, fronted: bool = False) -> Pair:
-        """A main clause, with the time before the subject if `fronted`: German then puts the verb before the subject."""
+        """A main clause; with the time in front if `fronted`, and then the German verb before its subject."""
         if not fronted or not self.time.en:
             return Pair(self.english(), self.main())
         rest = replace(self, time=EMPTY)
@@ -106,16 +117,17 @@ class Clause:
 
     def english(self) -> str:
         """The English statement; it is the same after a conjunction."""
-        third, base = self.subject.third, self.predicate.verb.en
+        pred, third = self.predicate, self.subject.third
+        base = pred.english(pred.verb.en)
         if self.predicate.verb is BE and self.mood in (PRESENT, PAST):
             group = join(self.subject.be(self.mood is PAST), "not" if self.negated else "")
         elif self.negated:
             word = self.mood.auxiliary[third]
             group = join("cannot" if word == "can" else f"{word} not", self.mood.rest, base)
         elif self.mood is PRESENT:
-            group = self.predicate.verb.en_third if third else base
+            group = pred.english(pred.verb.en_third) if third else base
         elif self.mood is PAST:
-            group = self.predicate.verb.en_past
+            group = pred.english(pred.verb.en_past)
         else:
             group = join(self.mood.en[third], base)
         return join(self.subject.en, self.adverb.en, group, self._english_tail())
@@ -129,14 +141,14 @@ class Clause:
             self.subject.en,
             self.adverb.en,
             self.mood.rest,
-            self.predicate.verb.en,
+            self.predicate.english(self.predicate.verb.en),
             self._english_tail(),
         )
 
     def _english_tail(self) -> str:
         pred = self.predicate
         obj = pred.no_object if self.negated and pred.no_object else pred.object
-        return join(pred.pronoun.en, obj.en, pred.place.en, self.time.en)
+        return join(obj.en, pred.place.en, self.time.en)
 
     def main(self) -> str:
         """German with the verb second: "Der Zug fährt um neun Uhr ab"."""

@@ -14,6 +14,7 @@ SIZES = {"train": 20_000, "valid": 500, "test": 500}
 MIN_WORDS, MAX_WORDS = 3, 25
 # A word of a held-out sentence is seen in training at least this often.
 MIN_SEEN = 3
+_NO_PUNCTUATION = str.maketrans("", "", ".,?")
 TEMPLATES: tuple[tuple[int, Callable[[Dice], Pair]], ...] = tuple(
     entry for module in (travel, appointments, counting, shopping, town, people) for entry in module.TEMPLATES
 )
@@ -29,7 +30,7 @@ class Example:
 
 def words(line: str) -> list[str]:
     """The words of a line without punctuation."""
-    return [word.strip(".,?") for word in line.split()]
+    return line.translate(_NO_PUNCTUATION).split()
 
 
 def _words_of(pair: Pair) -> set[tuple[str, str]]:
@@ -56,24 +57,22 @@ def draw(number: int, dice: Dice) -> list[Example]:
 
 def split(examples: list[Example]) -> dict[str, list[Example]]:
     """Examples by split: every template is in all of them, and training has every word of the others."""
-    remaining = list(examples)
-    seen = Counter(word for example in examples for word in _words_of(example.pair))
+    remaining = [(example, _words_of(example.pair)) for example in examples]
+    seen = Counter(word for _, parts in remaining for word in parts)
     held_out: dict[str, list[Example]] = {}
     for name in ("valid", "test"):
-        quota = _quotas(remaining, SIZES[name])
-        chosen: list[Example] = []
-        left: list[Example] = []
-        for example in remaining:
-            parts = _words_of(example.pair)
+        quota = _quotas([example for example, _ in remaining], SIZES[name])
+        chosen, left = [], []
+        for example, parts in remaining:
             if quota[example.template] and all(seen[part] > MIN_SEEN for part in parts):
                 quota[example.template] -= 1
                 seen.subtract(parts)
                 chosen.append(example)
             else:
-                left.append(example)
+                left.append((example, parts))
         assert not any(quota.values()), "the corpus has too few sentences without rare words"
         held_out[name], remaining = chosen, left
-    return {"train": remaining, **held_out}
+    return {"train": [example for example, _ in remaining], **held_out}
 
 
 def _quotas(examples: list[Example], size: int) -> Counter[str]:
@@ -92,10 +91,9 @@ def make(seed: int = SEED) -> dict[str, list[Example]]:
     return split(dice.shuffled(draw(sum(SIZES.values()), dice)))
 
 
-def write(folder: Path, seed: int = SEED) -> None:
-    """Writes the six text files and their README into a folder, which is made if need be."""
+def write(corpus: dict[str, list[Example]], folder: Path, seed: int) -> None:
+    """Writes the six text files and the README that names their seed into a folder, which is made if need be."""
     folder.mkdir(parents=True, exist_ok=True)
-    corpus = make(seed)
     for name, examples in corpus.items():
         for side in Pair._fields:
             text = "".join(getattr(example.pair, side) + "\n" for example in examples)
@@ -127,19 +125,21 @@ _README = """\
 
 Correct English and German sentences, written by a seeded grammar: numbers, dates, clock times, prices, distances,
 trains, appointments, shopping, directions and everyday actions, in main and subordinate clauses. They are made for
-learning to train a translation model within minutes, not for translating other text: the grammar knows few words, and gives
-every English sentence one German translation, and the reverse.
+training a translation model within minutes, to learn how it is done or to test that it works. Such a model does not
+translate other text: the grammar knows few words, gives every English sentence one German translation, and every
+German sentence one English translation.
 
 | file | lines | words | distinct words | longest line (words) | bytes | SHA-256 |
 |---|---|---|---|---|---|---|
 {rows}
 
-Words are separated by blanks, and counted without punctuation. Line n of a `.en` file and line n of its `.de` file are a pair. The text
-is UTF-8 with LF line ends. The {templates} templates of the grammar are in every split; no sentence, of either language, is
-in the corpus twice; every word of `valid` and `test` is in at least {min_seen} training sentences.
+Words are separated by blanks, and counted without punctuation. Line n of a `.en` file and line n of its `.de` file
+are a pair. The text is UTF-8 with LF line ends. All {templates} templates of the grammar are in every split; no
+sentence of either language is in the corpus twice; every word of `valid` and `test` is in at least {min_seen}
+training sentences.
 
-Conventions: "you" is always "Sie"; the English simple past is the German perfect (of sein, haben and modal verbs the preterite);
-"will" is "werden"; times are said on the twelve-hour clock ("half past nine", "halb zehn").
+Conventions: "you" is always "Sie"; the English simple past is the German perfect, but the preterite of sein, haben
+and modal verbs; "will" is "werden"; the clock has twelve hours ("half past nine", "halb zehn").
 
 Licence: Apache-2.0, as the rest of the project; the text was generated and contains no one else's sentences.
 

@@ -1,9 +1,9 @@
 """Sentences with numbers: sums, ages, sizes, rooms, amounts."""
 
 from phrasebook import lexicon as lex
-from phrasebook.clauses import Clause, Predicate
-from phrasebook.dice import Dice, Pair, sentence
-from phrasebook.inflection import DAT, A, noun_phrase
+from phrasebook.clauses import Clause, Predicate, Subject
+from phrasebook.dice import EMPTY, Dice, Pair, sentence
+from phrasebook.inflection import DAT, MY, OUR, YOUR, A, noun_phrase
 from phrasebook.lexicon import VERBS, named
 from phrasebook.numerals import cardinal_de, cardinal_en
 from phrasebook.phrases import anyone, count, counted, in_city, the, third_person
@@ -30,17 +30,12 @@ def large_number(dice: Dice) -> int:
 
 def room_number(dice: Dice) -> Pair:
     number = dice.between(1, 999)
-    owner = dice.pick((Pair("my", "mein"), Pair("our", "unser"), Pair("your", "Ihr")))
-    thing = dice.pick((Pair("room", "Zimmer"), Pair("hotel", "Hotel")))
-    if thing.en == "room":
-        return sentence(
-            f"{owner.en} room has the number {cardinal_en(number)}",
-            f"{owner.de} Zimmer hat die Nummer {cardinal_de(number)}",
-        )
-    who = third_person(dice)
-    verb = VERBS["wohnen"]
-    place = Pair(f"in room {cardinal_en(number)}", f"in Zimmer {cardinal_de(number)}")
-    return sentence(*Clause(who, Predicate(verb, place=place)).statement())
+    en, de = cardinal_en(number), cardinal_de(number)
+    if dice.chance(0.5):
+        room = noun_phrase(lex.NOUNS["room"], dice.pick((MY, OUR, YOUR)))
+        return sentence(f"{room.en} has the number {en}", f"{room.nom} hat die Nummer {de}")
+    predicate = Predicate(VERBS["wohnen"], place=Pair(f"in room {en}", f"in Zimmer {de}"))
+    return sentence(*Clause(third_person(dice), predicate).statement())
 
 
 def has_many(dice: Dice) -> Pair:
@@ -66,19 +61,27 @@ def has_many(dice: Dice) -> Pair:
     return sentence(f"{phrase.en} has {amount.en}", f"{phrase.nom} hat {amount.acc}")
 
 
+def years_of(dice: Dice, who: Subject) -> int:
+    """An age that suits a person."""
+    if any(word in who.en for word in ("grandfather", "grandmother")):
+        return count(dice, 60, 99)
+    young = any(word in who.en for word in ("son", "daughter", "boy", "child"))
+    return count(dice, 2, 25) if young else count(dice, 18, 70)
+
+
 def age(dice: Dice) -> Pair:
-    who, years = third_person(dice), count(dice, 2, 99)
+    who = third_person(dice)
+    years = years_of(dice, who)
     en, de = f"{cardinal_en(years)} years old", f"{cardinal_de(years)} Jahre alt"
     if dice.chance(0.25):
-        return sentence(
-            f"{who.en} will be {en} next year", f"{who.de} {'werden' if who.person == 2 else 'wird'} nächstes Jahr {de}"
-        )
-    return sentence(f"{who.en} {who.be(past=False)} {en}", f"{who.de} {lex.BE.present[who.person]} {de}")
+        become = "werden" if who.person == 2 else "wird"
+        return sentence(f"{who.en} will be {en} next year", f"{who.de} {become} nächstes Jahr {de}")
+    return sentence(*Clause(who, Predicate(lex.BE, place=Pair(en, de))).statement())
 
 
 def temperature(dice: Dice) -> Pair:
     place, degrees = in_city(dice), dice.between(2, 39)
-    sign = Pair("minus ", "minus ") if degrees < 20 and dice.chance(0.4) else Pair("", "")
+    sign = Pair("minus ", "minus ") if degrees < 20 and dice.chance(0.4) else EMPTY
     warm = Pair(f"{sign.en}{cardinal_en(degrees)} degrees", f"{sign.de}{cardinal_de(degrees)} Grad")
     when = dice.pick((Pair("today it is", "heute sind es"), Pair("yesterday it was", "gestern waren es")))
     return sentence(f"{when.en} {warm.en} {place.en}", f"{when.de} {place.de} {warm.de}")
@@ -93,20 +96,10 @@ def weight(dice: Dice) -> Pair:
 
 
 def dimensions(dice: Dice) -> Pair:
-    name, quality = dice.pick(
-        (
-            ("tower", ("high", "hoch")),
-            ("church", ("high", "hoch")),
-            ("tree", ("high", "hoch")),
-            ("castle", ("high", "hoch")),
-            ("bridge", ("long", "lang")),
-            ("street", ("long", "lang")),
-            ("ship", ("long", "lang")),
-            ("wall", ("long", "lang")),
-        )
-    )
-    thing, size = the(lex.NOUNS[name]), measured(count(dice, 2, 399), lex.METRE)
-    return sentence(f"{thing.en} is {size.en} {quality[0]}", f"{thing.nom} ist {size.de} {quality[1]}")
+    high = dice.chance(0.5)
+    thing = the(dice.pick(named("tower, church, tree, castle" if high else "bridge, street, ship, train")))
+    size, quality = measured(count(dice, 2, 399), lex.METRE), Pair("high", "hoch") if high else Pair("long", "lang")
+    return sentence(f"{thing.en} is {size.en} {quality.en}", f"{thing.nom} ist {size.de} {quality.de}")
 
 
 def there_are(dice: Dice) -> Pair:
@@ -122,17 +115,11 @@ def there_are(dice: Dice) -> Pair:
 
 def owns(dice: Dice) -> Pair:
     who, number = anyone(dice), dice.pick((1, 1, 2, 3, 4, 5, 6))
-    noun = dice.pick(
-        lex.MY_MEN[:1]
-        + lex.MY_MEN[2:3]
-        + lex.MY_MEN[4:]
-        + named("sister, aunt, daughter, child, bicycle, car, house, boat, camera")
-    )
+    noun = dice.pick(named("brother, sister, uncle, aunt, son, daughter, child, bicycle, car, house, boat, camera"))
     thing = noun_phrase(noun, A) if number == 1 else counted(number, noun)
     nothing = Pair(thing.en, "k" + thing.acc) if number == 1 else None
     predicate = Predicate(lex.HAVE, Pair(thing.en, thing.acc), no_object=nothing)
-    clause = Clause(who, predicate, negated=number == 1 and dice.chance(0.4))
-    return sentence(*clause.statement())
+    return sentence(*Clause(who, predicate, negated=number == 1 and dice.chance(0.4)).statement())
 
 
 def bus_number(dice: Dice) -> Pair:
@@ -148,7 +135,7 @@ def bus_number(dice: Dice) -> Pair:
 
 
 def invited_guests(dice: Dice) -> Pair:
-    event, guests = the(dice.pick(lex.EVENTS[1:])), count(dice, 10, 399)
+    event, guests = the(dice.pick(named("concert, party, game, lecture, guided tour"))), count(dice, 10, 399)
     kind = dice.pick((Pair("people", "Leute"), Pair("guests", "Gäste")))
     en, de = f"{cardinal_en(guests)} {kind.en}", f"{cardinal_de(guests)} {kind.de}"
     when = dice.pick(

@@ -14,6 +14,9 @@ class Pair(NamedTuple):
     de: str
 
 
+EMPTY = Pair("", "")
+
+
 class Dice:
     """Draws built only on `Random.random()`, the one method whose sequence Python promises to keep for a given seed."""
 

@@ -83,6 +83,8 @@ flower/flowers Blume f Blumen
 city_map/city_maps Stadtplan m Stadtpläne
 newspaper/newspapers Zeitung f Zeitungen
 """)
+# Furniture that things lie on, stand on and hang above.
+BASES = [piece for piece in FURNITURE if piece.en not in ("lamp", "mirror")]
 # Things that German lays down, and things that it stands up.
 LYING = _nouns("""
 book/books Buch n Bücher
@@ -160,6 +162,10 @@ computer/computers Computer m Computer
 washing_machine/washing_machines Waschmaschine f Waschmaschinen
 shop/shops Geschäft n Geschäfte
 wall/walls Wand f Wände
+building/buildings Gebäude n Gebäude
+office/offices Büro n Büros
+flat/flats Wohnung f Wohnungen
+floor/floors Stock m Stöcke
 journey/journeys Fahrt f Fahrten
 flight/flights Flug m Flüge
 seat/seats Platz m Plätze
@@ -228,6 +234,8 @@ harbour/harbours Hafen m Häfen
 market_square/market_squares Marktplatz m Marktplätze
 """)
 BUILDINGS = [*SHOPS, *SIGHTS]
+# Those that may stand next to any other.
+IN_TOWN = [place for place in BUILDINGS if place.en not in ("airport", "harbour", "university", "bridge")]
 ROADS = _nouns("""
 street/streets Straße f Straßen
 crossing/crossings Kreuzung f Kreuzungen
@@ -515,6 +523,7 @@ VERBS = {
         verb("try on", "tried on", "an|probieren", "probiert", "anprobiert"),
         verb("turn off", "turned off", "aus|schalten", "schaltet", "ausgeschaltet"),
         verb("turn on", "turned on", "ein|schalten", "schaltet", "eingeschaltet"),
+        verb("turn", "turned", "ab|biegen", "biegt", "abgebogen", "sein"),
         verb("visit", "visited", "besuchen", "besucht", "besucht"),
         verb("wait", "waited", "warten", "wartet", "gewartet"),
         verb("walk", "walked", "gehen", "geht", "gegangen", "sein"),

@@ -3,13 +3,11 @@
 from dataclasses import replace
 
 from phrasebook import lexicon as lex
-from phrasebook.actions import habitual, planned, question_about, told
 from phrasebook.clauses import (
     ALTHOUGH,
     BECAUSE,
     BEFORE,
     CAN,
-    COULD,
     HAD_TO,
     HAVE_TO,
     IF,
@@ -19,23 +17,26 @@ from phrasebook.clauses import (
     WILL,
     Clause,
     Predicate,
+    Subject,
     dependent_first,
     joined,
 )
-from phrasebook.dice import Dice, Pair, sentence
-from phrasebook.inflection import DAT
+from phrasebook.dice import Dice, Pair, join, sentence
+from phrasebook.inflection import DAT, Verb, article_en
 from phrasebook.lexicon import BE, HAVE, VERBS
-from phrasebook.phrases import WE, YOU, I, Subject, anyone, asked, in_city, pronoun_of, third_person
-from phrasebook.times import measured
+from phrasebook.phrases import MYSELF, WE, YOU, anyone, asked, in_city, third_person, with_pronoun
+from phrasebook.plans import deed, errand, favour, habitual, planned, question_about, told
+from phrasebook.times import future_day, measured
 
-STATES = [
-    Pair("ill", "krank"),
-    Pair("tired", "müde"),
-    Pair("hungry", "hungrig"),
-    Pair("thirsty", "durstig"),
-    Pair("late", "spät dran"),
-    Pair("happy", "glücklich"),
-    Pair("healthy", "gesund"),
+UNWELL = [Pair("ill", "krank"), Pair("tired", "müde"), Pair("hungry", "hungrig"), Pair("thirsty", "durstig")]
+NO_TIME = Predicate(HAVE, Pair("time", "Zeit"), no_object=Pair("time", "keine Zeit"))
+NO_MONEY = Predicate(HAVE, Pair("money", "Geld"), no_object=Pair("money", "kein Geld"))
+WEATHER = [
+    Pair("if it rains tomorrow", "wenn es morgen regnet"),
+    Pair("if it snows tomorrow", "wenn es morgen schneit"),
+    Pair("if the sun shines tomorrow", "wenn morgen die Sonne scheint"),
+    Pair("if it is cold tomorrow", "wenn es morgen kalt ist"),
+    Pair("if it is warm tomorrow", "wenn es morgen warm ist"),
 ]
 
 
@@ -56,16 +57,20 @@ def question(dice: Dice) -> Pair:
 
 
 def saying(dice: Dice) -> Pair:
-    speaker = third_person(dice)
     verb = dice.pick(("sagen", "glauben", "hoffen", "wissen"))
-    matrix = Clause(dice.pick((speaker, I, WE)) if verb != "sagen" else speaker, Predicate(VERBS[verb]))
-    other = dice.pick((third_person(dice), third_person(dice), I, WE, YOU))
-    content = told(dice, other) if dice.chance(0.5) else planned(dice, other)
-    return sentence(*joined(matrix, THAT, content))
+    speaker = third_person(dice)
+    if verb != "sagen":
+        speaker = dice.pick((speaker, MYSELF, WE))
+    other = dice.pick((third_person(dice), third_person(dice), MYSELF, WE, YOU))
+    if verb == "hoffen":
+        content = replace(planned(dice, other, negated=False), mood=dice.pick((WILL, CAN)))
+    else:
+        content = told(dice, other) if dice.chance(0.5) else planned(dice, other)
+    return sentence(*joined(Clause(speaker, Predicate(VERBS[verb])), THAT, content))
 
 
 def asking(dice: Dice) -> Pair:
-    content = told(dice, third_person(dice)) if dice.chance(0.5) else planned(dice, third_person(dice))
+    content = dice.pick((told, planned))(dice, third_person(dice), negated=False)
     kind = dice.below(3)
     if kind == 0:
         return sentence(f"do you know whether {content.english()}", f"wissen Sie, ob {content.subordinate()}", "?")
@@ -75,84 +80,65 @@ def asking(dice: Dice) -> Pair:
     return sentence(*joined(asking_one, WHETHER, replace(content, subject=dice.pick((content.subject, WE)))))
 
 
-def state(dice: Dice, subject: Subject) -> Clause:
-    """Being tired, having no time, having to work: a reason in the past."""
+def hindrance(dice: Dice, subject: Subject, kept_from: Verb) -> Clause:
+    """What kept someone from doing something: being tired, having no time, having to do something else."""
     kind = dice.below(4)
     if kind < 2:
-        return Clause(subject, Predicate(BE, place=dice.pick(STATES)), PAST, negated=dice.chance(0.2))
+        return Clause(subject, Predicate(BE, place=dice.pick(UNWELL)), PAST)
     if kind == 2:
-        thing = dice.pick((Pair("time", "Zeit"), Pair("money", "Geld")))
-        return Clause(
-            subject,
-            Predicate(HAVE, thing, no_object=Pair(thing.en, f"k{'eine' if thing.en == 'time' else 'ein'} {thing.de}")),
-            PAST,
-            negated=True,
+        return Clause(subject, dice.pick((NO_TIME, NO_TIME, NO_MONEY)), PAST, negated=True)
+    duties = [VERBS[name] for name in ("arbeiten", "einkaufen", "abreisen") if VERBS[name] is not kept_from]
+    return Clause(subject, Predicate(dice.pick(duties)), HAD_TO)
+
+
+def _in_either_order(
+    dice: Dice, conjunction: Pair, subjects: tuple[Subject, Subject], clauses: tuple[Clause, Clause]
+) -> Pair:
+    """Main clause first, or dependent clause first; the first clause has the full subject, the second its pronoun."""
+    (subject, pronoun), (main, dependent) = subjects, clauses
+    if dice.chance(0.3):
+        return sentence(
+            *dependent_first(conjunction, replace(dependent, subject=subject), replace(main, subject=pronoun))
         )
-    verb = dice.pick(("arbeiten", "einkaufen", "aufstehen", "umsteigen", "abreisen"))
-    return Clause(subject, Predicate(VERBS[verb]), HAD_TO)
+    return sentence(*joined(replace(main, subject=subject), conjunction, replace(dependent, subject=pronoun)))
 
 
 def because(dice: Dice) -> Pair:
-    subject = anyone(dice)
-    cause = state(dice, pronoun_of(subject) or subject)
-    if dice.chance(0.3):
-        who = pronoun_of(subject) or subject
-        return sentence(*dependent_first(BECAUSE, replace(cause, subject=subject), told(dice, who, timed=False)))
-    return sentence(*joined(told(dice, subject, timed=dice.chance(0.5)), BECAUSE, cause))
+    subject, pronoun = with_pronoun(dice)
+    main = told(dice, subject, timed=dice.chance(0.5), negated=True)
+    return _in_either_order(dice, BECAUSE, (subject, pronoun), (main, hindrance(dice, pronoun, main.predicate.verb)))
 
 
 def although(dice: Dice) -> Pair:
-    subject = anyone(dice)
-    contrast = state(dice, pronoun_of(subject) or subject)
-    if dice.chance(0.3):
-        who = pronoun_of(subject) or subject
-        return sentence(*dependent_first(ALTHOUGH, replace(contrast, subject=subject), told(dice, who, timed=False)))
-    return sentence(*joined(told(dice, subject, timed=dice.chance(0.5)), ALTHOUGH, contrast))
+    subject, pronoun = with_pronoun(dice)
+    main = told(dice, subject, timed=dice.chance(0.5), negated=False)
+    return _in_either_order(dice, ALTHOUGH, (subject, pronoun), (main, hindrance(dice, pronoun, main.predicate.verb)))
 
 
 def weather_plan(dice: Dice) -> Pair:
-    weather = dice.pick(
-        (
-            Pair("if it rains tomorrow", "wenn es morgen regnet"),
-            Pair("if it snows tomorrow", "wenn es morgen schneit"),
-            Pair("if the sun shines tomorrow", "wenn morgen die Sonne scheint"),
-            Pair("if it is cold tomorrow", "wenn es morgen kalt ist"),
-            Pair("if it is warm tomorrow", "wenn es morgen warm ist"),
-        )
-    )
+    weather = dice.pick(WEATHER)
     main = replace(planned(dice, anyone(dice), timed=False), mood=WILL)
     return sentence(f"{weather.en}, {main.english()}", f"{weather.de}, {main.inverted()}")
 
 
 def if_possible(dice: Dice) -> Pair:
-    subject = anyone(dice)
-    who = pronoun_of(subject) or subject
-    condition = dice.pick(
-        (
-            Clause(who, Predicate(HAVE, Pair("time", "Zeit"))),
-            Clause(who, Predicate(HAVE, Pair("time", "Zeit"), no_object=Pair("time", "keine Zeit")), negated=True),
-            Clause(who, Predicate(BE, place=dice.pick(STATES))),
-            Clause(who, Predicate(BE, place=dice.pick(STATES)), negated=True),
-            Clause(who, Predicate(VERBS["arbeiten"]), HAVE_TO),
-        )
+    subject, pronoun = with_pronoun(dice)
+    negated = dice.chance(0.4)
+    free = (
+        Clause(pronoun, NO_TIME, negated=negated),
+        Clause(pronoun, NO_MONEY, negated=negated),
+        Clause(pronoun, Predicate(BE, place=dice.pick(UNWELL)), negated=not negated),
+        Clause(pronoun, Predicate(VERBS["arbeiten"]), HAVE_TO, negated=not negated),
     )
-    main = replace(planned(dice, subject, timed=False), mood=dice.pick((WILL, CAN)))
-    if dice.chance(0.4):
-        return sentence(*dependent_first(IF, replace(condition, subject=subject), replace(main, subject=who)))
-    return sentence(*joined(main, IF, condition))
+    main = replace(planned(dice, subject, timed=False, negated=negated), mood=dice.pick((WILL, CAN)))
+    conditions = [clause for clause in free if clause.predicate.verb is not main.predicate.verb]
+    return _in_either_order(dice, IF, (subject, pronoun), (main, dice.pick(conditions)))
 
 
 def before(dice: Dice) -> Pair:
-    subject = anyone(dice)
-    who = pronoun_of(subject) or subject
-    first = told(dice, subject, timed=False)
-    second = replace(told(dice, who, timed=False), negated=False)
-    if COULD in (first.mood, second.mood) or first.negated or HAD_TO in (second.mood,):
-        first, second = replace(first, mood=PAST, negated=False), replace(second, mood=PAST)
-    second = replace(second, mood=PAST)
-    if dice.chance(0.3):
-        return sentence(*dependent_first(BEFORE, replace(second, subject=subject), replace(first, subject=who)))
-    return sentence(*joined(first, BEFORE, second))
+    subject, pronoun = with_pronoun(dice)
+    main = Clause(subject, deed(dice, subject, negated=False), PAST)
+    return _in_either_order(dice, BEFORE, (subject, pronoun), (main, errand(dice, pronoun)))
 
 
 def since(dice: Dice) -> Pair:
@@ -171,27 +157,21 @@ def occupation(dice: Dice) -> Pair:
             break
     trade = dice.pick(lex.TRADES)
     word = trade.man if who.gender == "m" else trade.woman
-    article = "an" if trade.en[0] in "aeiou" else "a"
+    en = f"{article_en(trade.en)} {trade.en}"
     kind = dice.below(3)
-    if kind == 0:
+    if kind == 0 and trade.en != "student":
         place = in_city(dice)
-        return sentence(
-            f"{who.en} works {place.en} as {article} {trade.en}", f"{who.de} arbeitet {place.de} als {word}"
-        )
+        return sentence(f"{who.en} works {place.en} as {en}", f"{who.de} arbeitet {place.de} als {word}")
     if kind == 1:
-        return sentence(f"{who.en} wants to become {article} {trade.en}", f"{who.de} will {word} werden")
-    return sentence(f"{who.en} is {article} {trade.en}", f"{who.de} ist {word}")
+        return sentence(f"{who.en} wants to become {en}", f"{who.de} will {word} werden")
+    return sentence(f"{who.en} is {en}", f"{who.de} ist {word}")
 
 
 def please_do(dice: Dice) -> Pair:
-    clause = planned(dice, YOU)
-    while clause.predicate.verb.infinitive in ("aufstehen", "fernsehen", "suchen", "danken"):
-        clause = planned(dice, YOU)
-    pred, time = clause.predicate, clause.time
-    verb = pred.verb
-    en = " ".join(part for part in ("please", verb.en, pred.pronoun.en, pred.object.en, pred.place.en, time.en) if part)
-    de = (verb.present[2], "Sie", pred.pronoun.de, "bitte", time.de, pred.object.de, pred.place.de, verb.prefix)
-    return sentence(en, " ".join(part for part in de if part))
+    pred, time = favour(dice, YOU), future_day(dice)
+    en = join("please", pred.english(pred.verb.en), pred.object.en, pred.place.en, time.en)
+    start, end = f"{pred.verb.present[2]} Sie", pred.verb.prefix
+    return sentence(en, join(start, pred.pronoun.de, "bitte", time.de, pred.object.de, pred.place.de, end))
 
 
 TEMPLATES = (

@@ -23,7 +23,7 @@ from phrasebook.inflection import (
 from phrasebook.numerals import cardinal_de, cardinal_en, ordinal_en, ordinal_stem_de
 from phrasebook.times import measured
 
-I, WE, YOU = Subject("I", "ich", 0, MY), Subject("we", "wir", 2, OUR), Subject("you", "Sie", 2, YOUR)
+MYSELF, WE, YOU = Subject("I", "ich", 0, MY), Subject("we", "wir", 2, OUR), Subject("you", "Sie", 2, YOUR)
 HE, SHE = Subject("he", "er", 1, HIS, "m"), Subject("she", "sie", 1, HER, "f")
 _NAMES = [
     *(Subject(name, name, 1, HIS, "m") for name in ("Peter", "Thomas", "Martin", "Paul")),
@@ -31,7 +31,7 @@ _NAMES = [
 ]
 
 
-def _subject(phrase: NounPhrase, own: Determiner | None, gender: str) -> Subject:
+def _subject(phrase: NounPhrase, own: Determiner, gender: str) -> Subject:
     return Subject(phrase.en, phrase.nom, 2 if phrase.gender == "p" else 1, own, gender)
 
 
@@ -75,7 +75,7 @@ def third_person(dice: Dice) -> Subject:
 
 def anyone(dice: Dice) -> Subject:
     """Any subject of a statement."""
-    return dice.pick((I, I, WE)) if dice.chance(0.3) else third_person(dice)
+    return dice.pick((MYSELF, MYSELF, WE)) if dice.chance(0.3) else third_person(dice)
 
 
 def asked(dice: Dice) -> Subject:
@@ -84,8 +84,17 @@ def asked(dice: Dice) -> Subject:
 
 
 def pronoun_of(subject: Subject) -> Subject | None:
-    """The pronoun that takes up a subject in the next clause; None for a plural, where German "sie" would be unclear."""
-    return {"m": HE, "f": SHE}.get(subject.gender, subject if subject in (I, WE, YOU) else None)
+    """The pronoun for a subject in the next clause; None for a plural, where German "sie" would be unclear."""
+    return {"m": HE, "f": SHE}.get(subject.gender, subject if subject in (MYSELF, WE, YOU) else None)
+
+
+def with_pronoun(dice: Dice) -> tuple[Subject, Subject]:
+    """A subject that a pronoun can take up in the next clause, and that pronoun."""
+    while True:
+        subject = anyone(dice)
+        pronoun = pronoun_of(subject)
+        if pronoun:
+            return subject, pronoun
 
 
 # English object, German accusative, German dative.
@@ -192,9 +201,9 @@ def price(dice: Dice, low: int, high: int) -> Pair:
     return measured(count(dice, low, high), lex.EURO)
 
 
-def small_price(dice: Dice) -> Pair:
+def small_price(dice: Dice, high: int) -> Pair:
     """A price in euros and cents: "three euros fifty", "drei Euro fünfzig"."""
-    euros = measured(dice.between(1, 30), lex.EURO)
+    euros = measured(dice.between(1, high), lex.EURO)
     cents = dice.pick((0, 10, 20, 25, 30, 40, 45, 50, 60, 70, 75, 80, 90, 95))
     if not cents:
         return euros
@@ -246,8 +255,8 @@ def route(dice: Dice, phrase: NounPhrase, gender: str, arriving: bool = False) -
     """The vehicle with the city that it goes to or comes from."""
     en, de = dice.pick(lex.CITIES)
     if arriving:
-        return Subject(f"{phrase.en} from {en}", f"{phrase.nom} aus {de}", 1, None, gender)
-    return Subject(f"{phrase.en} to {en}", f"{phrase.nom} nach {de}", 1, None, gender)
+        return Subject(f"{phrase.en} from {en}", f"{phrase.nom} aus {de}", 1, THE, gender)
+    return Subject(f"{phrase.en} to {en}", f"{phrase.nom} nach {de}", 1, THE, gender)
 
 
 def subject_of(phrase: NounPhrase) -> Subject:

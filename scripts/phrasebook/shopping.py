@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 from phrasebook import lexicon as lex
-from phrasebook.clauses import PAST, Clause, Predicate
-from phrasebook.dice import Dice, Pair, sentence
-from phrasebook.inflection import BARE, THE, THIS, A, NounPhrase, noun_phrase
-from phrasebook.lexicon import VERBS, named
+from phrasebook.clauses import ALTHOUGH, BECAUSE, PAST, Clause, Predicate, Subject, joined
+from phrasebook.dice import EMPTY, Dice, Pair, sentence
+from phrasebook.inflection import BARE, THE, THIS, A, Adjective, Determiner, Noun, NounPhrase, noun_phrase
+from phrasebook.lexicon import BE, VERBS, named
 from phrasebook.numerals import cardinal_de, cardinal_en
 from phrasebook.phrases import (
+    MYSELF,
     WE,
-    I,
     anyone,
     clothes_qualities,
     fruit,
@@ -21,20 +21,27 @@ from phrasebook.phrases import (
     price,
     refreshment,
     small_price,
+    subject_of,
     ware,
 )
 from phrasebook.times import past_day
 
 
+def priced(dice: Dice, determiner: Determiner, plural: bool = False) -> tuple[NounPhrase, Pair]:
+    """Something that a shop sells, and what it costs."""
+    if dice.chance(0.6):
+        return garment(dice, determiner, plural), price(dice, 5, 400)
+    return furniture(dice, determiner, plural), price(dice, 30, 999)
+
+
 def ware_costs(dice: Dice) -> Pair:
-    thing = ware(dice, dice.pick((THE, THE, THIS)))
-    cost = price(dice, 3, 999)
-    only = dice.pick((Pair("", ""), Pair("", ""), Pair(" only", " nur")))
+    thing, cost = priced(dice, dice.pick((THE, THE, THIS)))
+    only = dice.pick((EMPTY, EMPTY, Pair(" only", " nur")))
     return sentence(f"{thing.en} costs{only.en} {cost.en}", f"{thing.nom} kostet{only.de} {cost.de}")
 
 
 def wares_cost(dice: Dice) -> Pair:
-    things, cost = ware(dice, THE, plural=True), price(dice, 3, 999)
+    things, cost = priced(dice, THE, plural=True)
     if dice.chance(0.2):
         return sentence(f"how much do {things.en} cost", f"wie viel kosten {things.nom}", "?")
     return sentence(f"{things.en} cost {cost.en}", f"{things.nom} kosten {cost.de}")
@@ -50,7 +57,8 @@ def how_much(dice: Dice) -> Pair:
 
 
 def food_costs(dice: Dice) -> Pair:
-    cost, kind = small_price(dice), dice.below(3)
+    kind = dice.below(3)
+    cost = small_price(dice, 12 if kind else 24)
     if kind == 0:
         noun = dice.pick(lex.FRUIT)
         return sentence(f"a kilo of {noun.en_plural} costs {cost.en}", f"ein Kilo {noun.de_plural} kostet {cost.de}")
@@ -62,14 +70,13 @@ def food_costs(dice: Dice) -> Pair:
 
 
 def would_like(dice: Dice) -> Pair:
-    amount = groceries(dice) if dice.chance(0.6) else refreshment(dice)
-    second = fruit(dice)
-    if dice.chance(0.3) and second.en not in amount.en:
+    shopping, second = dice.chance(0.6), fruit(dice)
+    amount = groceries(dice) if shopping else refreshment(dice)
+    if shopping and dice.chance(0.4) and second.en not in amount.en:
         amount = Pair(f"{amount.en} and {second.en}", f"{amount.de} und {second.de}")
-    who = dice.pick(
-        (Pair("I would like", "ich möchte"), Pair("we would like", "wir möchten"), Pair("we need", "wir brauchen"))
-    )
-    return sentence(f"{who.en} {amount.en}", f"{who.de} {amount.de}")
+    wishes = (Pair("I would like", "ich möchte"), Pair("we would like", "wir möchten"), Pair("we need", "wir brauchen"))
+    wish = dice.pick(wishes if shopping else wishes[:2])
+    return sentence(f"{wish.en} {amount.en}", f"{wish.de} {amount.de}")
 
 
 def please_bring(dice: Dice) -> Pair:
@@ -79,9 +86,7 @@ def please_bring(dice: Dice) -> Pair:
 
 
 def comparison(dice: Dice) -> Pair:
-    clothes = dice.chance(0.6)
-    noun = dice.pick(lex.CLOTHES if clothes else lex.FURNITURE + named("car, house, bicycle, suitcase"))
-    quality = dice.pick(clothes_qualities(noun) if clothes else lex.QUALITIES)
+    noun, quality = with_quality(dice)
     first, second = (noun_phrase(noun, THE, colour) for colour in dice.pick_two(lex.COLOURS))
     if dice.chance(0.25):
         return sentence(
@@ -93,48 +98,55 @@ def comparison(dice: Dice) -> Pair:
 
 
 def comparison_of_two(dice: Dice) -> Pair:
-    noun, other = dice.pick_two(lex.FURNITURE + named("car, house, bicycle, suitcase, camera, watch, ring"))
-    quality, first, second = dice.pick(lex.QUALITIES), noun_phrase(noun, THIS), noun_phrase(other, THE)
+    noun, other = dice.pick_two(lex.FURNITURE + named("car, bicycle, suitcase, camera, boat"))
+    first, second = noun_phrase(noun, THIS), noun_phrase(other, THE)
+    quality = dice.pick([quality for quality in lex.QUALITIES if quality.en not in ("big", "small", "beautiful")])
     return sentence(
         f"{first.en} is {quality.en_more} than {second.en}", f"{first.nom} ist {quality.de_more} als {second.nom}"
     )
 
 
-def _too(dice: Dice, thing: NounPhrase, clothes: bool) -> Pair:
-    quality = dice.pick([q for q in (lex.CLOTHES_QUALITIES if clothes else lex.QUALITIES) if q.en != "beautiful"])
+def with_quality(dice: Dice) -> tuple[Noun, Adjective]:
+    """A thing and a quality that it can have."""
+    if dice.chance(0.6):
+        garment_noun = dice.pick(lex.CLOTHES)
+        return garment_noun, dice.pick(clothes_qualities(garment_noun))
+    return dice.pick(lex.FURNITURE), dice.pick(lex.QUALITIES)
+
+
+def faulty(dice: Dice, plural: bool = False) -> tuple[NounPhrase, Pair]:
+    """A thing, with a colour or without, and what is wrong with it: too small, very expensive."""
+    while True:
+        noun, quality = with_quality(dice)
+        if quality.en not in ("new", "beautiful", "cheap"):
+            break
+    thing = noun_phrase(noun, THE, dice.pick((None, *lex.COLOURS)), plural)
     degree = dice.pick((Pair("too", "zu"), Pair("very", "sehr")))
-    return Pair(f"{degree.en} {quality.en}", f"{degree.de} {quality.de}")
+    return thing, Pair(f"{degree.en} {quality.en}", f"{degree.de} {quality.de}")
 
 
 def too_expensive(dice: Dice) -> Pair:
-    clothes, plural = dice.chance(0.65), dice.chance(0.3)
-    thing = (garment if clothes else furniture)(dice, THE, plural)
-    too = _too(dice, thing, clothes)
-    return sentence(
-        f"{thing.en} {'are' if plural else 'is'} {too.en}", f"{thing.nom} {'sind' if plural else 'ist'} {too.de}"
-    )
+    plural = dice.chance(0.3)
+    thing, fault = faulty(dice, plural)
+    return sentence(*Clause(subject_of(thing), Predicate(BE, place=fault)).statement())
 
 
 def bought_although(dice: Dice) -> Pair:
-    clothes, who = dice.chance(0.65), anyone(dice)
-    thing = (garment if clothes else furniture)(dice, THE)
-    too, past = _too(dice, thing, clothes), dice.chance(0.7)
+    (thing, fault), bought = faulty(dice), dice.chance(0.6)
     pronoun = {"m": "er", "f": "sie", "n": "es"}[thing.gender]
-    clause = Clause(who, Predicate(VERBS["kaufen"], Pair(thing.en, thing.acc)), PAST, negated=not past)
-    link = Pair("although", "obwohl") if past else Pair("because", "weil")
-    return sentence(
-        f"{clause.english()} {link.en} it was {too.en}", f"{clause.main()}, {link.de} {pronoun} {too.de} war"
-    )
+    main = Clause(anyone(dice), Predicate(VERBS["kaufen"], Pair(thing.en, thing.acc)), PAST, negated=not bought)
+    flaw = Clause(Subject("it", pronoun, 1), Predicate(BE, place=fault), PAST)
+    return sentence(*joined(main, ALTHOUGH if bought else BECAUSE, flaw))
 
 
 def that_i_bought(dice: Dice) -> Pair:
-    clothes, who = dice.chance(0.65), anyone(dice)
-    thing = (garment if clothes else furniture)(dice, THE)
+    thing, fault = faulty(dice)
     relative = {"m": "den", "f": "die", "n": "das"}[thing.gender]
-    too = _too(dice, thing, clothes)
-    clause = Clause(who, Predicate(VERBS["kaufen"]), PAST, past_day(dice))
-    en, de = f"{thing.en} that {clause.english()} is", f"{thing.nom}, {relative} {clause.subordinate()}, ist"
-    return sentence(f"{en} {too.en}", f"{de} {too.de}")
+    clause = Clause(anyone(dice), Predicate(VERBS["kaufen"]), PAST, past_day(dice))
+    return sentence(
+        f"{thing.en} that {clause.english()} is {fault.en}",
+        f"{thing.nom}, {relative} {clause.subordinate()}, ist {fault.de}",
+    )
 
 
 def have_in_colour(dice: Dice) -> Pair:
@@ -158,7 +170,7 @@ def likes_colours(dice: Dice) -> Pair:
 
 def need_new(dice: Dice) -> Pair:
     thing = ware(dice, A)
-    who = dice.pick((I, WE, anyone(dice)))
+    who = dice.pick((MYSELF, WE, anyone(dice)))
     predicate = Predicate(VERBS["brauchen"], Pair(thing.en, thing.acc), no_object=Pair(thing.en, "k" + thing.acc))
     return sentence(*Clause(who, predicate, negated=dice.chance(0.25)).statement())
 
@@ -166,7 +178,6 @@ def need_new(dice: Dice) -> Pair:
 def my_ware(dice: Dice) -> Pair:
     who, kind = anyone(dice), dice.pick(lex.CLOTHES + named("car, bicycle, house, suitcase, watch, camera"))
     colour = dice.pick(lex.COLOURS)
-    assert who.own is not None
     thing = noun_phrase(kind, who.own, colour)
     other = dice.pick(("suchen", "verkaufen", "brauchen"))
     clause = Clause(who, Predicate(VERBS[other], Pair(thing.en, thing.acc)), negated=False)

@@ -1,6 +1,6 @@
 """When: clock times, weekdays, dates, and the phrases that place an action in time."""
 
-from phrasebook.dice import Dice, Pair
+from phrasebook.dice import EMPTY, Dice, Pair
 from phrasebook.inflection import ACC, BARE, DAT, THE, A, Determiner, Noun, ending_de, noun_phrase, number_word
 from phrasebook.lexicon import HOUR, MINUTE, PERIODS
 from phrasebook.numerals import cardinal_de, cardinal_en, ordinal_en, ordinal_stem_de
@@ -70,10 +70,10 @@ def clock(hour: int, minute: int) -> Pair:
     return Pair(en, f"{cardinal_de(60 - minute)} vor {next_de}")
 
 
-def any_clock(dice: Dice) -> Pair:
-    """A time of day; the full and the half hours are more frequent."""
+def any_clock(dice: Dice, first: int = 1, last: int = 12) -> Pair:
+    """A time of day in some hours; the full and the half hours are more frequent."""
     minute = dice.pick((0, 0, 0, 15, 15, 30, 30, 30, 45, 45, 5, 10, 20, 25, 35, 40, 50, 55))
-    return clock(dice.between(1, 12), minute)
+    return clock(dice.between(first, last), minute)
 
 
 def at_clock(dice: Dice) -> Pair:
@@ -109,7 +109,7 @@ def on_weekday(dice: Dice) -> Pair:
     """On a weekday, sometimes with the part of the day."""
     day = dice.pick(WEEKDAYS)
     part = dice.pick(
-        (Pair("", ""),) * 5 + (Pair(" morning", "morgen"), Pair(" afternoon", "nachmittag"), Pair(" evening", "abend"))
+        (EMPTY,) * 5 + (Pair(" morning", "morgen"), Pair(" afternoon", "nachmittag"), Pair(" evening", "abend"))
     )
     return Pair(f"on {day.en}{part.en}", f"am {day.de}{part.de}")
 

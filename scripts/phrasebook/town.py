@@ -1,11 +1,11 @@
 """Sentences about ways and places: directions in town, things in a room."""
 
 from phrasebook import lexicon as lex
-from phrasebook.clauses import CAN, HAVE_TO, PAST, SHOULD, WANT, WILL, Clause, Predicate
+from phrasebook.clauses import CAN, HAVE_TO, PAST, SHOULD, THAT, WANT, WILL, Clause, Predicate, joined
 from phrasebook.dice import Dice, Pair, join, sentence
 from phrasebook.inflection import ACC, DAT, MY, NO, THE, YOUR, A, noun_phrase
 from phrasebook.lexicon import BUILDINGS, VERBS, named
-from phrasebook.phrases import FURNITURE_SPOTS, SPOTS, WE, I, anyone, ordinal, spot, the, to_place
+from phrasebook.phrases import FURNITURE_SPOTS, MYSELF, SPOTS, WE, YOU, anyone, ordinal, spot, the, to_place
 from phrasebook.times import measured
 
 SIDES = [Pair("on the left", "links"), Pair("on the right", "rechts")]
@@ -31,28 +31,20 @@ def take_street(dice: Dice) -> Pair:
 def turn_at(dice: Dice) -> Pair:
     landmark = the(dice.pick(BUILDINGS + named("traffic lights, crossing, stop")))
     turn = dice.pick((Pair("left", "links"), Pair("right", "rechts")))
+    at = Pair(f"at {landmark.en}", landmark.after("an", DAT))
     kind = dice.below(4)
     if kind == 0:
-        return sentence(
-            f"please turn {turn.en} at {landmark.en}", f"biegen Sie bitte {landmark.after('an', DAT)} {turn.de} ab"
-        )
+        return sentence(f"please turn {turn.en} {at.en}", f"biegen Sie bitte {at.de} {turn.de} ab")
     if kind == 1:
         return sentence(
             f"go straight on as far as {landmark.en} and then turn {turn.en}",
-            f"gehen Sie geradeaus {landmark.after('bis zu', DAT) if False else 'bis ' + landmark.after('zu', DAT)} und biegen Sie dann {turn.de} ab",
+            f"gehen Sie geradeaus bis {landmark.after('zu', DAT)} und biegen Sie dann {turn.de} ab",
         )
-    who = dice.pick(
-        (Pair("you have to", "Sie müssen"), Pair("we have to", "wir müssen"), Pair("I have to", "ich muss"))
-    )
+    turning = Predicate(VERBS["abbiegen"], place=Pair(f"{turn.en} {at.en}", f"{at.de} {turn.de}"))
+    clause = Clause(dice.pick((YOU, WE, MYSELF)), turning, HAVE_TO)
     if kind == 2:
-        return sentence(
-            f"{who.en} turn {turn.en} at {landmark.en}", f"{who.de} {landmark.after('an', DAT)} {turn.de} abbiegen"
-        )
-    pronoun, modal = who.de.split()
-    return sentence(
-        f"I think that {who.en} turn {turn.en} at {landmark.en}",
-        f"ich glaube, dass {pronoun} {landmark.after('an', DAT)} {turn.de} abbiegen {modal}",
-    )
+        return sentence(*clause.statement())
+    return sentence(*joined(Clause(MYSELF, Predicate(VERBS["glauben"])), THAT, clause))
 
 
 def get_off_at(dice: Dice) -> Pair:
@@ -64,25 +56,25 @@ def get_off_at(dice: Dice) -> Pair:
     return sentence(*Clause(who, predicate, dice.pick((WILL, HAVE_TO, PAST))).statement())
 
 
-def house_number(dice: Dice) -> Pair:
-    who = dice.pick((MY, YOUR))
-    thing = noun_phrase(dice.pick(named("hotel, house, bank, school, car")), who)
-    house = ordinal(dice.between(1, 20), dice.pick(named("house, door, street")))
+def in_which_street(dice: Dice) -> Pair:
+    thing = noun_phrase(dice.pick(named("hotel, house, bank, school, car")), dice.pick((MY, YOUR)))
+    street, side = ordinal(dice.between(1, 12), lex.NOUNS["street"]), dice.pick(SIDES)
+    return sentence(f"{thing.en} is in {street.en} {side.en}", f"{thing.nom} ist {street.after('in', DAT)} {side.de}")
+
+
+def which_door(dice: Dice) -> Pair:
+    shop, door = the(dice.pick(lex.SHOPS)), ordinal(dice.between(1, 20), dice.pick(named("house, building")))
     side = dice.pick(SIDES)
-    if house.en.endswith("street"):
-        place = ordinal(dice.between(1, 12), lex.NOUNS["street"])
-        return sentence(f"{thing.en} is in {place.en} {side.en}", f"{thing.nom} ist {place.after('in', DAT)} {side.de}")
-    building = the(dice.pick(BUILDINGS))
-    return sentence(f"{building.en} is {house.en} {side.en}", f"{building.nom} ist {house.nom} {side.de}")
+    return sentence(f"{shop.en} is {door.en} {side.en}", f"{shop.nom} ist {door.nom} {side.de}")
 
 
 def floor(dice: Dice) -> Pair:
     number = dice.between(1, 25)
-    level = ordinal(number, FLOOR)
+    level = ordinal(number, lex.NOUNS["floor"])
     what = dice.pick(
         (
-            the(OFFICE),
-            the(FLAT),
+            the(lex.NOUNS["office"]),
+            the(lex.NOUNS["flat"]),
             noun_phrase(lex.NOUNS["room"], MY),
             noun_phrase(lex.NOUNS["room"], YOUR),
             the(lex.NOUNS["restaurant"]),
@@ -117,9 +109,9 @@ def where_is(dice: Dice) -> Pair:
 
 
 def is_there_near(dice: Dice) -> Pair:
-    noun = dice.pick([noun for noun in BUILDINGS if noun.en != "post office"])
+    noun = dice.pick([noun for noun in lex.IN_TOWN if noun.en != "post office"])
     building = noun_phrase(noun, A)
-    where = dice.pick((Pair("near here", "hier in der Nähe"), spot(dice, lex.SIGHTS, SPOTS, DAT)))
+    where = dice.pick((Pair("near here", "hier in der Nähe"), spot(dice, lex.IN_TOWN, SPOTS, DAT)))
     if noun.en in where.en:
         where = Pair("near here", "hier in der Nähe")
     kind = dice.below(3)
@@ -132,7 +124,7 @@ def is_there_near(dice: Dice) -> Pair:
 
 
 def stands_next_to(dice: Dice) -> Pair:
-    first, second = dice.pick_two(BUILDINGS)
+    first, second = dice.pick_two(lex.IN_TOWN)
     preposition, here, there = dice.pick(SPOTS), the(first), the(second)
     if dice.chance(0.3):
         third = the(dice.pick(named("tower, bridge, market square, park")))
@@ -160,8 +152,9 @@ def how_far(dice: Dice) -> Pair:
 
 def put_there(dice: Dice) -> Pair:
     lying = dice.chance(0.5)
-    thing = noun_phrase(dice.pick(lex.LYING if lying else lex.STANDING), THE, dice.pick((None, None, *lex.COLOURS[:4])))
-    place = spot(dice, lex.FURNITURE[:8], FURNITURE_SPOTS, ACC)
+    colour = None if lying else dice.pick((None, None, *lex.COLOURS[:4]))
+    thing = noun_phrase(dice.pick(lex.LYING if lying else lex.STANDING), THE, colour)
+    place = spot(dice, lex.BASES, FURNITURE_SPOTS, ACC)
     verb = VERBS["legen" if lying else "stellen"]
     predicate = Predicate(verb, Pair(thing.en, thing.acc), place)
     if dice.chance(0.3):
@@ -173,11 +166,9 @@ def put_there(dice: Dice) -> Pair:
 
 def hang_there(dice: Dice) -> Pair:
     thing = the(dice.pick(named("picture, mirror, lamp, photo")))
-    place = spot(dice, [lex.NOUNS["wall"], *lex.FURNITURE], [Pair("above", "über")], ACC)
-    if dice.chance(0.4):
-        place = Pair("on the wall", "an die Wand")
-    if "wall" in place.en:
-        place = Pair("on the wall", "an die Wand")
+    place = Pair("on the wall", "an die Wand")
+    if dice.chance(0.6):
+        place = spot(dice, lex.BASES, [Pair("above", "über")], ACC)
     predicate = Predicate(VERBS["hängen"], Pair(thing.en, thing.acc), place)
     return sentence(*Clause(anyone(dice), predicate, dice.pick((PAST, WILL, HAVE_TO, WANT))).statement())
 
@@ -186,7 +177,7 @@ def lies_there(dice: Dice) -> Pair:
     lying = dice.chance(0.5)
     determiner = dice.pick((THE, THE, MY, YOUR))
     thing = noun_phrase(dice.pick(lex.LYING if lying else lex.STANDING), determiner)
-    place = spot(dice, lex.FURNITURE[:8], FURNITURE_SPOTS, DAT)
+    place = spot(dice, lex.BASES, FURNITURE_SPOTS, DAT)
     verb_de = "liegt" if lying else "steht"
     if dice.chance(0.25):
         return sentence(f"I think that {thing.en} is {place.en}", f"ich glaube, dass {thing.nom} {place.de} {verb_de}")
@@ -194,12 +185,12 @@ def lies_there(dice: Dice) -> Pair:
 
 
 def walk_because(dice: Dice) -> Pair:
-    who, goal = dice.pick((I, WE, anyone(dice))), to_place(dice)
+    who, goal = dice.pick((MYSELF, WE, anyone(dice))), to_place(dice)
     reason = dice.pick(
         (
             Pair("the bus was late", "der Bus Verspätung hatte"),
-            Pair("the sun was shining", "die Sonne geschienen hat"),
-            Pair("the way was not long", "der Weg nicht weit war"),
+            Pair("the sun shone", "die Sonne geschienen hat"),
+            Pair("the way was short", "der Weg kurz war"),
             Pair("there was no taxi", "es kein Taxi gab"),
         )
     )
@@ -207,15 +198,12 @@ def walk_because(dice: Dice) -> Pair:
     return sentence(f"{clause.english()} because {reason.en}", f"{clause.main()}, weil {reason.de}")
 
 
-OFFICE = lex.Noun("office", "offices", "Büro", "n", "Büros")
-FLAT = lex.Noun("flat", "flats", "Wohnung", "f", "Wohnungen")
-FLOOR = lex.Noun("floor", "floors", "Stock", "m", "Stöcke")
-
 TEMPLATES = (
     (4, take_street),
     (4, turn_at),
     (3, get_off_at),
-    (4, house_number),
+    (2, in_which_street),
+    (3, which_door),
     (3, floor),
     (4, where_is),
     (4, is_there_near),

@@ -4,11 +4,24 @@ from dataclasses import replace
 
 from phrasebook import lexicon as lex
 from phrasebook.clauses import HAVE_TO, IF, PAST, THAT, WANT, WHETHER, WILL, Clause, Predicate, joined
-from phrasebook.dice import Dice, Pair, sentence
+from phrasebook.dice import EMPTY, Dice, Pair, sentence
 from phrasebook.inflection import A, noun_phrase
 from phrasebook.lexicon import VERBS, named
 from phrasebook.numerals import cardinal_de, cardinal_en
-from phrasebook.phrases import WE, YOU, I, anyone, count, counted, in_city, price, route, service, the, third_person
+from phrasebook.phrases import (
+    MYSELF,
+    WE,
+    YOU,
+    anyone,
+    count,
+    counted,
+    in_city,
+    price,
+    route,
+    service,
+    the,
+    third_person,
+)
 from phrasebook.times import WEEKDAYS, at_clock, date, duration, measured, on_plain_weekday, timetable
 
 LEAVE, ARRIVE = Predicate(VERBS["abfahren"]), Predicate(VERBS["ankommen"])
@@ -23,7 +36,7 @@ def platform(dice: Dice, en: str, de: str) -> Pair:
 def departure(dice: Dice) -> Clause:
     """The train to Berlin leaves at nine o'clock from platform three."""
     subject = service(dice)
-    place = platform(dice, "from", "von") if "train" in subject.en and dice.chance(0.35) else Pair("", "")
+    place = platform(dice, "from", "von") if "train" in subject.en and dice.chance(0.35) else EMPTY
     return Clause(subject, Predicate(VERBS["abfahren"], place=place), time=timetable(dice))
 
 
@@ -32,7 +45,7 @@ def arrival(dice: Dice) -> Clause:
     subject = service(dice, arriving=True)
     if "train" in subject.en and dice.chance(0.4):
         return Clause(subject, Predicate(VERBS["ankommen"], place=platform(dice, "on", "auf")), time=timetable(dice))
-    place = in_city(dice) if dice.chance(0.4) else Pair("", "")
+    place = in_city(dice) if dice.chance(0.4) else EMPTY
     return Clause(subject, Predicate(VERBS["ankommen"], place=place), time=timetable(dice))
 
 
@@ -61,7 +74,7 @@ def does_train_leave(dice: Dice) -> Pair:
 
 
 def when_does_train_leave(dice: Dice) -> Pair:
-    day = dice.pick((on_plain_weekday, date))(dice) if dice.chance(0.6) else Pair("", "")
+    day = dice.pick((on_plain_weekday, date))(dice) if dice.chance(0.6) else EMPTY
     leaving = dice.chance(0.5)
     clause = Clause(service(dice, arriving=not leaving), LEAVE if leaving else ARRIVE, time=day)
     kind = dice.below(3)
@@ -76,15 +89,13 @@ def when_does_train_leave(dice: Dice) -> Pair:
 
 def which_platform(dice: Dice) -> Pair:
     noun = dice.pick(named("train, express train"))
-    clause = Clause(
-        route(dice, the(noun), noun.gender), LEAVE, time=timetable(dice) if dice.chance(0.4) else Pair("", "")
-    )
+    clause = Clause(route(dice, the(noun), noun.gender), LEAVE, time=timetable(dice) if dice.chance(0.4) else EMPTY)
     if dice.chance(0.5):
         return sentence(
-            f"which platform {clause.english_question()} from", f"von welchem Gleis {clause.inverted()}", "?"
+            f"from which platform {clause.english_question()}", f"von welchem Gleis {clause.inverted()}", "?"
         )
     return sentence(
-        f"I do not know which platform {clause.english()} from",
+        f"I do not know from which platform {clause.english()}",
         f"ich weiß nicht, von welchem Gleis {clause.subordinate()}",
     )
 
@@ -96,8 +107,8 @@ def someone_says_train_leaves(dice: Dice) -> Pair:
             Clause(speaker, Predicate(VERBS["sagen"])),
             Clause(speaker, Predicate(VERBS["glauben"])),
             Clause(speaker, Predicate(VERBS["hoffen"])),
-            Clause(I, Predicate(VERBS["wissen"])),
-            Clause(I, Predicate(VERBS["glauben"])),
+            Clause(MYSELF, Predicate(VERBS["wissen"])),
+            Clause(MYSELF, Predicate(VERBS["glauben"])),
         )
     )
     return sentence(*joined(matrix, THAT, departure(dice) if dice.chance(0.6) else arrival(dice)))
@@ -155,7 +166,7 @@ def train_that_leaves(dice: Dice) -> Pair:
     phrase = the(noun)
     # The relative pronoun has the form of the article.
     relative = Pair(f"{phrase.en} that leaves {time.en}", f"{phrase.nom}, {phrase.nom.split()[0]} {time.de} abfährt,")
-    if dice.chance(0.5):
+    if noun.en in ("ferry", "ship") or dice.chance(0.5):
         late = delay(dice)
         return sentence(f"{relative.en} is {late.en}", f"{relative.de} hat {late.de}")
     en, de = dice.pick(lex.CITIES)
@@ -176,7 +187,7 @@ def ticket_price(dice: Dice) -> Pair:
 def tickets_please(dice: Dice) -> Pair:
     (en, de), number = dice.pick(lex.CITIES), dice.between(1, 9)
     ticket = noun_phrase(lex.NOUNS["ticket"], A) if number == 1 else counted(number, lex.NOUNS["ticket"])
-    when = dice.pick((Pair("", ""), *(Pair(f" for {day.en}", f" für {day.de}") for day in WEEKDAYS)))
+    when = dice.pick((EMPTY, *(Pair(f" for {day.en}", f" für {day.de}") for day in WEEKDAYS)))
     who = dice.pick(
         (Pair("I would like", "ich möchte"), Pair("we would like", "wir möchten"), Pair("I need", "ich brauche"))
     )
@@ -205,7 +216,7 @@ def journey_takes(dice: Dice) -> Pair:
 
 def change_trains(dice: Dice) -> Pair:
     (to_en, to_de), (in_en, in_de) = dice.pick_two(lex.CITIES)
-    subject = dice.pick((I, WE, YOU))
+    subject = dice.pick((MYSELF, WE, YOU))
     change = Clause(subject, Predicate(VERBS["umsteigen"], place=Pair(f"in {in_en}", f"in {in_de}")), HAVE_TO)
     if dice.chance(0.5):
         goal = Predicate(VERBS["fahren"], place=Pair(f"to {to_en}", f"nach {to_de}"))
