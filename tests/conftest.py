@@ -1,5 +1,7 @@
 """Texts that bite, and small corpora. Tests run two at a time on two cores, so torch gets one thread each."""
 
+import copy
+import dataclasses
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +10,11 @@ os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start, too
 
 import pytest
 import torch
+
+from seq2seq.bundle import Bundle, save_bundle
+from seq2seq.config import ModelConfig, TokenizerConfig, Tying
+from seq2seq.models import build_model
+from seq2seq.text.tokenizer_training import train_tokenizer
 
 torch.set_num_threads(1)
 
@@ -99,3 +106,42 @@ def copy_corpus(tmp_path: Path) -> tuple[Path, Path]:
     for path in paths:
         path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
     return paths
+
+
+@pytest.fixture(scope="session")
+def tiny_lines() -> list[str]:
+    """200 lines of 1 to 11 words with sentence-final punctuation, and three of Chinese."""
+    words = "ant bee cat dog elk fox gnu hen owl pig ram yak läuft schläft sieht und der die das 3 17".split()
+    lines = [
+        " ".join(words[(row * row + 5 * place + row // 7) % 21] for place in range(1 + row % 11)) + ".!?。"[row % 4]
+        for row in range(200)
+    ]
+    return [*lines, *["我们看见猫。你好！"] * 3]
+
+
+@pytest.fixture(scope="session")
+def tiny_bundle(tiny_lines: list[str]) -> Bundle:
+    """A random model in float64, scaled so that some of its translations end early and others reach their limit.
+
+    The vocabulary of 61 pieces is rounded up to 64 rows. Shared by all tests: leave it as it is.
+    """
+    tokenizer, _ = train_tokenizer(tiny_lines, TokenizerConfig(vocab_size=61, byte_fallback=False))
+    config = ModelConfig(16, 2, 24, 2, 2, tying=Tying.none, vocab_multiple=8)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(5)
+        model = build_model(config, tokenizer.vocab_size, tokenizer.vocab_size).double().eval()
+        model.output.mul_(2)
+        model.output[tokenizer.special.eos].mul_(3)
+        for weight in model.decoder.layers.parameters():
+            if weight.dim() > 1:
+                weight.mul_(1.5)
+    return Bundle(model, config, tokenizer, tokenizer, languages=("de", "en"))
+
+
+@pytest.fixture(scope="session")
+def tiny_bundle_folder(tiny_bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The random model on disk, in float32."""
+    folder = tmp_path_factory.mktemp("tiny") / "bundle"
+    model = copy.deepcopy(tiny_bundle.model).float()
+    save_bundle(dataclasses.replace(tiny_bundle, model=model), folder)
+    return folder
