@@ -22,6 +22,9 @@ from seq2seq.translator.scoring import score_ids
 READ_AHEAD = 16
 """Batches' worth of pieces that `Translator.stream` reads before it sorts by length and translates."""
 
+FEW = 8
+"""Shorter sources count as so many pieces: what takes the memory is the outputs of a row, however short it is."""
+
 _NO_SPACE = frozenset({"zh", "ja"})
 """Languages that write no space between sentences."""
 
@@ -207,7 +210,7 @@ class Translator:
     ) -> Iterator[Translation]:
         """Translations in order, each as soon as possible."""
         parts = [(part, source.prefix if at == 0 else ()) for source in sources for at, part in enumerate(source.parts)]
-        batches = iter(token_batches([len(part) for part, _ in parts], decode.batch_tokens))
+        batches = iter(token_batches([max(len(part), FEW) for part, _ in parts], decode.batch_tokens))
         done: dict[int, list[Candidate]] = {}
         first = 0
         for source in sources:
