@@ -360,8 +360,6 @@ class TrainerConfig:
     """Arithmetic."""
     accelerator: Accelerator = Accelerator.auto
     """Kind of device."""
-    devices: int = 1
-    """How many of them."""
     num_threads: int | None = None
     """CPU threads; null leaves the choice to torch."""
     log_every: int = 20
@@ -373,7 +371,7 @@ class TrainerConfig:
         for name in ("max_epochs", "max_steps", "max_minutes", "validate_every", "patience", "num_threads"):
             if getattr(self, name) is not None:
                 _positive(name, getattr(self, name))
-        for name in ("accumulate", "devices", "log_every"):
+        for name in ("accumulate", "log_every"):
             _positive(name, getattr(self, name))
         for name in ("keep_best", "average_last", "num_samples"):
             _require(getattr(self, name) >= 0, f"{name}={getattr(self, name)} is negative")

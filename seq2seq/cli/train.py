@@ -3,7 +3,6 @@
 import os
 import sys
 import textwrap
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -128,7 +127,7 @@ def run(arguments: Sequence[str]) -> None:
     try:
         # flags first: Hydra itself refuses options on both sides of a flag
         flags = [argument for argument in arguments if argument not in parsed.overrides]
-        sys.argv = [typed[0], *flags, *parsed.overrides]
+        sys.argv = [typed[0], *flags, *_in_the_same_folder(parsed.overrides)]
         with _exceptions_from_hydra():
             hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="train")(train)()
     finally:
@@ -173,7 +172,7 @@ def one_line(error: Exception) -> str:
 
 
 def _train(cfg: "DictConfig") -> None:
-    """Check the options, build what stands in them by `_target_`, and train."""
+    """Check the options, build what stands in them by `_target_`, train, and print where the bundle is."""
     from hydra.core.hydra_config import HydraConfig
 
     config = compose(cfg)
@@ -182,16 +181,25 @@ def _train(cfg: "DictConfig") -> None:
 
     run_dir = Path(HydraConfig.get().runtime.output_dir)
     try:
-        with warnings.catch_warnings():
-            # the folder of a run is never empty when the CSV logger comes to it
-            warnings.filterwarnings("ignore", message="Experiment logs directory .* exists and is not empty")
-            # Lightning 2.6 asks torch 2.13 in a way that torch would rather not be asked
-            warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated")
-            fit(config, run_dir, loggers=loggers, callbacks=callbacks)
+        result = fit(config, run_dir, loggers=loggers, callbacks=callbacks)
     except SystemExit as error:
         if isinstance(error.__context__, KeyboardInterrupt):  # Lightning has tidied up, and exits with 1
             raise SystemExit(130) from error
         raise
+    bundle = os.path.relpath(result.bundle)
+    print(f"next: seq2seq translate {bundle} INPUT -o OUTPUT", file=sys.stderr)
+    print(f"      seq2seq evaluate {bundle} --source SOURCE --reference REFERENCE", file=sys.stderr, flush=True)
+    print(bundle)
+
+
+def _in_the_same_folder(overrides: list[str]) -> list[str]:
+    """The overrides, and with ``resume=RUN/checkpoints/FILE`` the run's own folder as the place to go on in."""
+    given = dict(override.split("=", 1) for override in overrides if "=" in override)
+    if not given.get("resume") or "hydra.run.dir" in given:
+        return overrides
+    run_dir = Path(given["resume"]).parent.parent
+    # Quoted, so that Hydra takes whatever stands in a path as it is.
+    return [*overrides, f"hydra.run.dir='{run_dir}'"] if (run_dir / "config.yaml").is_file() else overrides
 
 
 def _instantiate(group: str, wanted: dict[str, Any]) -> list[Any]:

@@ -2,7 +2,8 @@
 
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -52,8 +53,6 @@ class FitResult:
     """The model to use."""
     steps: int
     """Optimiser steps taken."""
-    epochs: float
-    """Passes over the training text, the last one perhaps in part."""
     best_score: float | None
     """Best value of the monitored metric; None if it never had one."""
 
@@ -76,11 +75,15 @@ def fit(
         FileNotFoundError: if a file of text, a tokenizer or the checkpoint to resume from is missing.
         ValueError: if text or options do not fit together.
     """
+    with _quiet_lightning():
+        return _fit(config, run_dir, loggers, callbacks)
+
+
+def _fit(config: TrainConfig, run_dir: Path, loggers: Sequence[Logger], callbacks: Sequence[Callback]) -> FitResult:
     if config.resume is not None and not Path(config.resume).is_file():
         raise FileNotFoundError(f"resume={config.resume} does not exist; expected a run's checkpoints/last.ckpt")
     if config.trainer.num_threads is not None:
         torch.set_num_threads(config.trainer.num_threads)
-    _quieten_lightning()
     run_dir.mkdir(parents=True, exist_ok=True)
     text = read_text(config.data, config.seed)
     tokenizers = prepare_tokenizers(config.data, text.train, config.seed)
@@ -112,7 +115,7 @@ def fit(
         ],
         max_epochs=config.trainer.max_epochs or -1,
         accelerator=config.trainer.accelerator.name,
-        devices=config.trainer.devices,
+        devices=1,
         precision=_LIGHTNING_PRECISION[config.trainer.precision],
         val_check_interval=config.trainer.validate_every,
         check_val_every_n_epoch=None if config.trainer.validate_every else 1,
@@ -129,15 +132,24 @@ def fit(
     return _finish(config, run_dir, trainer, best)
 
 
-def _quieten_lightning() -> None:
+@contextmanager
+def _quiet_lightning() -> Iterator[None]:
     """Leave out what Lightning says at every start; its warnings about the run itself stay."""
-    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
-    # its own use of torch; a run's folder being used again; advice that does not fit batches made in microseconds;
-    # and that a loader cannot resume, which ParallelDataModule sees to
-    warnings.filterwarnings("ignore", message=".*LeafSpec.*", module="pytorch_lightning")
-    warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
-    warnings.filterwarnings("ignore", message="You're resuming from a checkpoint that ended before the epoch ended")
-    warnings.filterwarnings("ignore", message=".*does not have many workers.*", module="pytorch_lightning")
+    logger = logging.getLogger("pytorch_lightning")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    with warnings.catch_warnings():
+        for message in (
+            ".*LeafSpec.*",  # its own use of torch
+            "Checkpoint directory .* exists and is not empty",  # as after a resume
+            "You're resuming from a checkpoint that ended before the epoch ended",  # ParallelDataModule sees to it
+            ".*does not have many workers",  # batches are made in microseconds
+        ):
+            warnings.filterwarnings("ignore", message=message)
+        try:
+            yield
+        finally:
+            logger.setLevel(level)
 
 
 def _validation(
@@ -156,7 +168,7 @@ def _validation(
 
 
 def _finish(config: TrainConfig, run_dir: Path, trainer: Trainer, best: ModelCheckpoint) -> FitResult:
-    """Write the bundle and say what to type next."""
+    """Write the bundle."""
     checkpoints = _final_checkpoints(config, run_dir, best)
     score = _best_score(best)
     steps = trainer.global_step
@@ -170,10 +182,7 @@ def _finish(config: TrainConfig, run_dir: Path, trainer: Trainer, best: ModelChe
         config.trainer.monitor,
         f"{score:.4f}" if score is not None else "none",
     )
-    log.info("next: seq2seq translate %s INPUT -o OUTPUT", path)
-    log.info("      seq2seq evaluate %s --source SOURCE --reference REFERENCE", path)
-    epochs = trainer.current_epoch + 0.0
-    return FitResult(run_dir, path, steps, epochs, score)
+    return FitResult(run_dir, path, steps, score)
 
 
 def _best_score(best: ModelCheckpoint) -> float | None:

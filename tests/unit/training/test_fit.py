@@ -22,8 +22,6 @@ from seq2seq.training.run_folder import bundle_from_checkpoints, read_run
 from seq2seq.training.validation import describe_decoding
 from seq2seq.translator import Translator
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*")
-
 
 def change(config, **trainer):
     return dataclasses.replace(config, trainer=dataclasses.replace(config.trainer, **trainer))
@@ -64,7 +62,7 @@ def test_a_run_writes_all_that_its_folder_promises(train_config, tmp_path, caplo
     assert all(float(row["train/target_tokens_per_second"]) > 0 for row in logged)
     samples = [json.loads(line) for line in (run / "samples.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
     assert [sample["step"] for sample in samples] == [3, 3, 3, 6, 6, 6]
-    assert f"seq2seq translate {run / 'bundle'}" in caplog.text
+    assert "bundle written from" in caplog.text
 
 
 def test_e4_validation_bleu_is_the_bleu_of_the_bundle_with_the_settings_printed(train_config, tmp_path, caplog):
