@@ -11,7 +11,10 @@ _WORD_START = "\u2581"  # SentencePiece's mark of a space before the piece
 _CLOSING = "\"'\u2019\u201c\u201d\u00bb\u00ab)\\]"
 # A full stop behind a single letter or a number mostly belongs to an abbreviation or an ordinal.
 _SENTENCE_END = re.compile(rf"([!?\u2026\u061f\u0964]|[^\W\d_]{{2}}[{_CLOSING}]*\.)[{_CLOSING}]*$")
-_SENTENCE_END_WITHOUT_SPACE = re.compile("[\u3002\uff01\uff1f][\u300d\u300f\u201d\u2019]*$")
+# Chinese and Japanese: full width, or made narrow by the tokenizer's normalisation and then told by what follows.
+_WIDE_CLOSING = "\u300d\u300f\u201d\u2019"
+_WIDE_END = re.compile(f"[\u3002\uff01\uff1f!?][{_WIDE_CLOSING}]*$")
+_WIDE = re.compile("[\u3002-\u30ff\u3400-\u9fff\uff01\uff1f]")
 _CONTINUATION_BYTE = re.compile("<0x[89AB][0-9A-F]>")
 
 
@@ -100,7 +103,10 @@ def sentence_starts(pieces: Sequence[str]) -> list[int]:
         word, next_word = "".join(pieces[before:at]), "".join(pieces[at:after]).strip(_WORD_START)
         if _SENTENCE_END.search(word) and not next_word[:1].islower():
             starts.append(at)
-    starts += [at for at in range(1, len(pieces)) if _SENTENCE_END_WITHOUT_SPACE.search(pieces[at - 1])]
+    for at in range(1, len(pieces)):
+        end = _WIDE_END.search("".join(pieces[max(0, at - 3) : at]))  # a closing quote may be a piece by itself
+        if end and (_WIDE.match(end[0]) or _WIDE.match(pieces[at])) and pieces[at][:1] not in _WIDE_CLOSING:
+            starts.append(at)
     return sorted(set(starts))
 
 
