@@ -32,6 +32,7 @@ class Fit:
             logging.getLogger("seq2seq.training").info(self.writes)
         if len(self.calls) in self.raises:
             raise self.raises[len(self.calls)]
+        return types.SimpleNamespace(bundle=run_dir / "bundle")
 
 
 @pytest.fixture
@@ -62,15 +63,27 @@ def test_options_reach_training_and_the_run_folder_lies_where_the_command_was_ty
     assert (loggers, callbacks) == ([], [])
 
 
-def test_messages_go_to_stderr_and_to_a_log_in_the_run_folder_and_stdout_stays_empty(fit, capsys):
+def test_stdout_has_the_bundle_and_messages_go_to_stderr_and_to_a_log_in_the_run_folder(fit, capsys):
     fit.writes = "29,000 pairs and ümläute"
 
-    run(FILES)
+    run([*FILES, "hydra.run.dir=outputs/here"])
 
     captured = capsys.readouterr()
-    assert captured.out == ""
+    assert captured.out == "outputs/here/bundle\n"
     assert "29,000 pairs and ümläute" in captured.err
-    assert "29,000 pairs and ümläute" in (fit.calls[0][1] / "train.log").read_text(encoding="utf-8")
+    assert "next: seq2seq translate outputs/here/bundle INPUT -o OUTPUT" in captured.err
+    assert "29,000 pairs and ümläute" in Path("outputs/here/train.log").read_text(encoding="utf-8")
+
+
+def test_a_resumed_run_goes_on_in_its_own_folder_unless_another_is_given(fit, tmp_path):
+    (tmp_path / "old run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "old run" / "config.yaml").write_text("", encoding="utf-8")
+    resume = "resume=old run/checkpoints/last.ckpt"
+
+    run([*FILES, resume])
+    run([*FILES, resume, "hydra.run.dir=other"])
+
+    assert [call[1] for call in fit.calls] == [tmp_path / "old run", tmp_path / "other"]
 
 
 def test_a_process_started_again_for_another_device_would_find_the_word_train(fit, monkeypatch):
