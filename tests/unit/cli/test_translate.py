@@ -1,0 +1,202 @@
+import dataclasses
+import gzip
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner, Result
+
+from seq2seq.cli.app import app
+from seq2seq.cli.line_progress import LineProgress
+from seq2seq.cli.translate import as_text
+from seq2seq.translator import Candidate, Translation, Translator
+
+LINES = ["der ant läuft!", "", "die cat.", "owl"]
+
+
+def call(*arguments: object, stdin: bytes | None = None) -> Result:
+    return CliRunner().invoke(app, ["translate", *map(str, arguments)], input=stdin)
+
+
+@pytest.fixture(scope="module")
+def expected(tiny_bundle_folder: Path) -> list[Translation]:
+    return Translator.load(tiny_bundle_folder, "cpu").translate(LINES)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "in.txt"
+    path.write_bytes("".join(line + "\n" for line in LINES).encode())
+    return path
+
+
+def rows(result: Result) -> list[str]:
+    assert result.exit_code == 0, result.output
+    assert result.stdout_bytes.endswith(b"\n")
+    return result.stdout_bytes.decode().split("\n")[:-1]
+
+
+def test_a_file_goes_to_standard_output_and_nothing_but_translations_does(tiny_bundle_folder, source, expected):
+    result = call(tiny_bundle_folder, source)
+    assert rows(result) == [answer.text for answer in expected]
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize("arguments", [[], ["-"]])
+def test_standard_input_is_read_when_no_file_is_named(tiny_bundle_folder, source, expected, arguments):
+    found = rows(call(tiny_bundle_folder, *arguments, stdin=source.read_bytes()))
+    assert found == [answer.text for answer in expected]
+
+
+def test_compressed_files_in_and_out(tiny_bundle_folder, source, expected, tmp_path):
+    packed, output = tmp_path / "more.gz", tmp_path / "out.gz"
+    packed.write_bytes(gzip.compress(source.read_bytes()))
+    result = call(tiny_bundle_folder, packed, "-o", output)
+    assert (result.exit_code, result.stdout_bytes) == (0, b"")
+    assert gzip.decompress(output.read_bytes()).decode() == "".join(answer.text + "\n" for answer in expected)
+
+
+def test_a_job_that_fails_leaves_the_old_output_file_as_it_was(tiny_bundle_folder, source, tmp_path):
+    output = tmp_path / "out.txt"
+    output.write_bytes(b"old\n")
+    result = call(tiny_bundle_folder, source, "-o", output, "--max-source-length", 3)
+    assert result.exit_code == 1
+    assert "line 1 has 5 pieces, max_source_length is 3" in result.stderr
+    assert output.read_bytes() == b"old\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.txt"]
+
+
+def test_n_best_gives_so_many_rows_for_each_line_and_scores_stand_in_front(tiny_bundle_folder, source):
+    plain = rows(call(tiny_bundle_folder, source, "--n-best", 3))
+    scored = [row.split("\t") for row in rows(call(tiny_bundle_folder, source, "--n-best", 3, "--scores"))]
+    assert len(plain) == len(scored) == 12
+    assert [row[2] for row in scored] == plain
+    assert scored[3:6] == [["0.000000", "0.000000", ""], ["-inf", "-inf", ""], ["-inf", "-inf", ""]]
+    for line in (0, 2, 3):
+        values = [float(row[0]) for row in scored[3 * line : 3 * line + 3]]
+        assert values == sorted(values, reverse=True)
+
+
+def test_rows_that_make_up_the_number_are_empty():
+    answer = Translation(1, "x", ((2,),), (Candidate("y", -1.5, -2.0, (), (), (), False),), None)
+    assert as_text(answer, 3, scores=False) == ["y", "", ""]
+    assert as_text(answer, 3, scores=True) == ["-1.500000\t-2.000000\ty", "-inf\t-inf\t", "-inf\t-inf\t"]
+
+
+def test_jsonl_holds_all_that_was_found(tiny_bundle_folder, source, expected):
+    records = [json.loads(row) for row in rows(call(tiny_bundle_folder, source, "--format", "jsonl", "--n-best", 2))]
+    wide = Translator.load(tiny_bundle_folder, "cpu").translate(LINES, _decode(tiny_bundle_folder, n_best=2))
+    for record, answer in zip(records, wide, strict=True):
+        assert record["line"] == answer.line
+        assert record["source"] == answer.source
+        assert record["source_ids"] == [list(part) for part in answer.source_ids]
+        assert record["notice"] is None
+        for found, candidate in zip(record["translations"], answer.candidates, strict=True):
+            assert found["text"] == candidate.text
+            assert found["tokens"] == list(candidate.tokens)
+            assert found["ids"] == list(candidate.ids)
+            assert found["hit_limit"] is candidate.hit_limit
+            assert found["score"] == pytest.approx(candidate.score, abs=1e-4)
+            assert found["log_prob"] == pytest.approx(candidate.log_prob, abs=1e-4)
+            assert found["token_log_probs"] == pytest.approx(list(candidate.token_log_probs), abs=1e-4)
+
+
+def _decode(folder: Path, **changes: object):
+    return dataclasses.replace(Translator.load(folder, "cpu").bundle.decode, **changes)
+
+
+def test_every_search_option_reaches_the_search(tiny_bundle_folder, source, monkeypatch):
+    seen = []
+    original = Translator.stream
+
+    def stream(self, lines, **options):
+        seen.append((self.bundle.decode, options["read_ahead"]))
+        return original(self, lines, **options)
+
+    monkeypatch.setattr(Translator, "stream", stream)
+    options = [
+        *["--beam", 7, "--n-best", 2, "--penalty-form", "power", "--length-penalty", -0.25, "--min-length", 2],
+        *["--max-length", 9, "--min-length-factor", 0.5, "--max-length-factor", 1.25, "--max-length-offset", 3],
+        *["--max-source-length", 77, "--long", "truncate", "--batch-tokens", 55, "--device", "cpu", "--interactive"],
+    ]
+    rows(call(tiny_bundle_folder, source, *options))
+    changes = {"beam_size": 7, "n_best": 2, "length_penalty": -0.25, "min_length": 2, "max_length": 9}
+    changes |= {"min_length_factor": 0.5, "max_length_factor": 1.25, "max_length_offset": 3, "max_source_length": 77}
+    decode, read_ahead = seen[0]
+    assert {name: getattr(decode, name) for name in changes} == changes
+    assert (decode.penalty_form.name, decode.long_lines.name, decode.batch_tokens) == ("power", "truncate", 55)
+    assert read_ahead is False
+
+
+def test_threads_are_set(tiny_bundle_folder, source, monkeypatch):
+    asked: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    rows(call(tiny_bundle_folder, source, "--threads", 3, "--beam", 1))
+    assert asked == [3]
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "code"),
+    [
+        (["--scores", "--format", "jsonl"], "--scores is for --format text; jsonl always has the scores", 2),
+        (["--threads", "0"], "--threads 0 is not positive; give at least 1", 2),
+        (["--beam", "2", "--n-best", "3"], "n_best=3 is more than beam_size=2", 1),
+        (["--device", "gpu"], "device=gpu is not known", 1),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(tiny_bundle_folder, source, options, message, code):
+    result = call(tiny_bundle_folder, source, *options)
+    assert (result.exit_code, result.stdout_bytes) == (code, b"")
+    assert message in result.stderr
+
+
+def test_missing_files_and_models_are_named(tiny_bundle_folder, source, tmp_path):
+    result = call(tiny_bundle_folder, tmp_path / "inn.txt")
+    assert (result.exit_code, result.stdout_bytes) == (1, b"")
+    assert f"did you mean {source}" in result.stderr
+    result = call(tmp_path, source)
+    assert result.exit_code == 1
+    assert "is not a bundle" in result.stderr
+
+
+def test_bytes_that_are_not_utf8_end_the_job_after_the_lines_before_them(tiny_bundle_folder, expected):
+    result = call(tiny_bundle_folder, stdin=LINES[0].encode() + b"\n\xff\xfe\nowl\n")
+    assert result.exit_code == 1
+    assert result.stdout_bytes.decode() == expected[0].text + "\n"
+    assert "standard input: line 2 is not UTF-8" in result.stderr
+
+
+class Terminal(io.StringIO):
+    """Standard error that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_bar_appears_at_a_terminal_when_the_job_takes_long(monkeypatch):
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr("seq2seq.cli.line_progress.PATIENCE", -1.0)
+    progress = LineProgress(["a", "b", "c"], wanted=True)
+    assert list(progress.follow("xyz")) == ["x", "y", "z"]
+    progress.print("a notice [with brackets]")
+    progress.stop()
+    assert progress.done == 3
+    assert "translating" in screen.getvalue()
+    assert "3/3" in screen.getvalue()
+    assert "a notice [with brackets]\n" in screen.getvalue().replace("\r", "")
+
+
+@pytest.mark.parametrize(("wanted", "patience"), [(False, -1.0), (True, 1000.0)])
+def test_no_bar_for_a_short_job_or_in_the_middle_of_results(monkeypatch, wanted, patience):
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr("seq2seq.cli.line_progress.PATIENCE", patience)
+    progress = LineProgress(["a"], wanted=wanted)
+    assert list(progress.follow("x")) == ["x"]
+    progress.print("a notice")
+    progress.stop()
+    assert screen.getvalue() == "a notice\n"
