@@ -194,12 +194,20 @@ def _train(cfg: "DictConfig") -> None:
 
 def _in_the_same_folder(overrides: list[str]) -> list[str]:
     """The overrides, and with ``resume=RUN/checkpoints/FILE`` the run's own folder as the place to go on in."""
-    given = dict(override.split("=", 1) for override in overrides if "=" in override)
-    if not given.get("resume") or "hydra.run.dir" in given:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    given = {
+        override.key_or_group: override.value() for override in OverridesParser.create().parse_overrides(overrides)
+    }
+    resume = given.get("resume")
+    if not isinstance(resume, str) or "hydra.run.dir" in given:
         return overrides
-    run_dir = Path(given["resume"]).parent.parent
+    run_dir = Path(resume).parent.parent
+    if not (run_dir / "config.yaml").is_file():
+        return overrides
     # Quoted, so that Hydra takes whatever stands in a path as it is.
-    return [*overrides, f"hydra.run.dir='{run_dir}'"] if (run_dir / "config.yaml").is_file() else overrides
+    escaped = str(run_dir).replace("'", "\\'")
+    return [*overrides, f"hydra.run.dir='{escaped}'"]
 
 
 def _instantiate(group: str, wanted: dict[str, Any]) -> list[Any]:

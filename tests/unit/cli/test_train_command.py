@@ -82,8 +82,9 @@ def test_a_resumed_run_goes_on_in_its_own_folder_unless_another_is_given(fit, tm
 
     run([*FILES, resume])
     run([*FILES, resume, "hydra.run.dir=other"])
+    run([*FILES, "resume='old run/checkpoints/last.ckpt'"])
 
-    assert [call[1] for call in fit.calls] == [tmp_path / "old run", tmp_path / "other"]
+    assert [call[1] for call in fit.calls] == [tmp_path / "old run", tmp_path / "other", tmp_path / "old run"]
 
 
 def test_a_process_started_again_for_another_device_would_find_the_word_train(fit, monkeypatch):
