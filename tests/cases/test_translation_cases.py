@@ -330,7 +330,9 @@ def test_v9_training_evaluate_and_sacrebleu_on_the_raw_files_give_one_number(
     from seq2seq.training.validation import RawText, ValidationBleu
 
     folder = tmp_path / "bundle"
-    bundle = dataclasses.replace(load_bundle(tiny_bundle_folder), languages=("de", "zh"))
+    bundle = dataclasses.replace(
+        load_bundle(tiny_bundle_folder), languages=("de", "zh"), decode=DecodeConfig(beam_size=1, max_length=25)
+    )
     save_bundle(bundle, folder)
     source, reference, output = tmp_path / "s.txt", tmp_path / "r.txt", tmp_path / "o.txt"
     lines = thirteen[:5]
