@@ -206,7 +206,7 @@ def learn_to_copy(model, num_steps, generator):
     for step in range(1, num_steps + 1):
         src, valid, tgt_in, tgt_out = copy_batch(32, generator)
         for group in optimizer.param_groups:
-            group["lr"] = noam_lr(step, d_model=64, warmup_steps=20, factor=0.06)
+            group["lr"] = noam_lr(step, d_model=64, warmup_steps=30, factor=0.04)
         hidden = model.decode(src, valid, tgt_in)[valid]
         loss, _ = smoothed_cross_entropy(model.logits(hidden), tgt_out[valid], 0.0)
         losses.append(loss.item() / int(valid.sum()))
