@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import torch
+
 from seq2seq.shapes import Float, Int, Tensor
 
 BLOCK = 32
@@ -40,15 +42,27 @@ class KeyValue:
         """The first `end` positions, as views."""
         return KeyValue(self.key[:, :, :end], self.value[:, :, :end])
 
-    def select(self, rows: Int[Tensor, " R2"]) -> "KeyValue":
-        """Copies of the given rows, in the given order."""
-        return KeyValue(self.key.index_select(0, rows), self.value.index_select(0, rows))
+    def select(self, rows: Int[Tensor, " R2"], used: int | None = None) -> "KeyValue":
+        """Copies of the given rows, in the given order; of their first `used` positions, if that is given.
+
+        The room behind those positions is kept but not copied.
+        """
+        return KeyValue(_rows_of(self.key, rows, used), _rows_of(self.value, rows, used))
 
 
 def _with_room(old: Float[Tensor, "R H C K"], used: int, room: int) -> Float[Tensor, "R H C2 K"]:
     """The first `used` positions of `old` in a buffer for `room` positions."""
     new = old.new_empty(old.shape[0], old.shape[1], room, old.shape[3])
     new[:, :, :used] = old[:, :, :used]
+    return new
+
+
+def _rows_of(old: Float[Tensor, "R H C K"], rows: Int[Tensor, " R2"], used: int | None) -> Float[Tensor, "R2 H C K"]:
+    """The given rows of a buffer; what stands behind `used` positions is left to chance."""
+    if used is None or used == old.shape[2]:
+        return old.index_select(0, rows)
+    new = old.new_empty(len(rows), *old.shape[1:])
+    torch.index_select(old[:, :, :used], 0, rows, out=new[:, :, :used])
     return new
 
 
@@ -79,7 +93,8 @@ class DecoderState:
         if len(sentences) != mask.shape[0]:
             cross = tuple(layer.select(sentences) for layer in cross)
             mask = mask.index_select(0, sentences)
-        return DecoderState(self.length, tuple(layer.select(rows) for layer in self.self_attention), cross, mask)
+        own = tuple(layer.select(rows, self.length) for layer in self.self_attention)
+        return DecoderState(self.length, own, cross, mask)
 
     def num_bytes(self) -> int:
         """Bytes that the buffers take."""
