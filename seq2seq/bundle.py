@@ -29,7 +29,11 @@ FORMAT_VERSION = 1
 
 CONFIG_FILE, WEIGHTS_FILE, SOURCE_FILE, TARGET_FILE = "config.json", "model.safetensors", "source.spm", "target.spm"
 
+ARCHITECTURE = "encoder_decoder"
+"""The one kind of network that there is so far."""
+
 _KEYS = (
+    "architecture",
     "source_lang",
     "target_lang",
     "joint",
@@ -154,6 +158,10 @@ def read_config(path: str | Path) -> dict[str, Any]:
     missing = [key for key in _KEYS if key not in config]
     if missing:
         raise ValueError(f"{file} is damaged: it lacks {', '.join(missing)}; save the bundle again")
+    if config["architecture"] != ARCHITECTURE:
+        raise ValueError(
+            f"{file} has architecture {config['architecture']!r}, this package reads {ARCHITECTURE!r}; update seq2seq"
+        )
     return config
 
 
@@ -184,7 +192,7 @@ def _describe(bundle: Bundle) -> dict[str, Any]:
     source_lang, target_lang = bundle.languages
     return {
         "format_version": FORMAT_VERSION,
-        "architecture": "encoder_decoder",
+        "architecture": ARCHITECTURE,
         "source_lang": source_lang,
         "target_lang": target_lang,
         "joint": bundle.joint,

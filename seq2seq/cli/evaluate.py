@@ -8,8 +8,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seq2seq.cli import UsageError
+from seq2seq.cli.search_options import (
+    BatchTokens,
+    BeamSize,
+    Device,
+    LengthExponent,
+    Long,
+    MaxLength,
+    MaxLengthFactor,
+    MaxLengthOffset,
+    MaxSourceLength,
+    MinLength,
+    MinLengthFactor,
+    Penalty,
+    Threads,
+)
 from seq2seq.cli.translate import load_translator
-from seq2seq.config import LongLines, PenaltyForm, to_dict
+from seq2seq.config import to_dict
 from seq2seq.text.lines import iter_lines, read_lines, write_lines
 
 if TYPE_CHECKING:
@@ -20,7 +35,6 @@ STDIN = "-"
 
 FILES = "Files"
 SCORING = "Scoring"
-SEARCH = "Search (with a model; what is not given is as the model's bundle says)"
 
 
 class Format(Enum):
@@ -97,39 +111,19 @@ def evaluate(
     format_: Annotated[
         Format, typer.Option("--format", help="What to print on stdout.", rich_help_panel=SCORING)
     ] = Format.table,
-    beam_size: Annotated[
-        int | None,
-        typer.Option("--beam-size", "--beam", help="Hypotheses kept; 1 is greedy.", rich_help_panel=SEARCH),
-    ] = None,
-    penalty_form: Annotated[
-        PenaltyForm | None, typer.Option(help="Divisor for length.", rich_help_panel=SEARCH)
-    ] = None,
-    length_penalty: Annotated[
-        float | None, typer.Option(help="Exponent of the divisor.", rich_help_panel=SEARCH)
-    ] = None,
-    min_length: Annotated[int | None, typer.Option(help="In pieces.", rich_help_panel=SEARCH)] = None,
-    max_length: Annotated[int | None, typer.Option(help="In pieces.", rich_help_panel=SEARCH)] = None,
-    min_length_factor: Annotated[
-        float | None, typer.Option(help="At least factor * source length.", rich_help_panel=SEARCH)
-    ] = None,
-    max_length_factor: Annotated[
-        float | None, typer.Option(help="At most factor * source length + offset.", rich_help_panel=SEARCH)
-    ] = None,
-    max_length_offset: Annotated[
-        int | None, typer.Option(help="The offset, in pieces.", rich_help_panel=SEARCH)
-    ] = None,
-    max_source_length: Annotated[
-        int | None, typer.Option(help="Longer lines (in pieces) are treated as --long says.", rich_help_panel=SEARCH)
-    ] = None,
-    long_lines: Annotated[
-        LongLines | None,
-        typer.Option("--long", help="error, truncate or split over-long lines.", rich_help_panel=SEARCH),
-    ] = None,
-    batch_tokens: Annotated[
-        int | None, typer.Option(help="Source pieces translated at once.", rich_help_panel=SEARCH)
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.", rich_help_panel=SEARCH)] = "auto",
-    threads: Annotated[int | None, typer.Option(help="CPU threads.", rich_help_panel=SEARCH)] = None,
+    beam_size: BeamSize = None,
+    penalty_form: Penalty = None,
+    length_penalty: LengthExponent = None,
+    min_length: MinLength = None,
+    max_length: MaxLength = None,
+    min_length_factor: MinLengthFactor = None,
+    max_length_factor: MaxLengthFactor = None,
+    max_length_offset: MaxLengthOffset = None,
+    max_source_length: MaxSourceLength = None,
+    long_lines: Long = None,
+    batch_tokens: BatchTokens = None,
+    device: Device = "auto",
+    threads: Threads = None,
 ) -> None:
     """Score translations: those in a file, or those that a model gives for a test set.
 

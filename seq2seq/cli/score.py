@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seq2seq.cli import UsageError
+from seq2seq.cli.search_options import BatchTokens, Device, LengthExponent, Penalty, Threads
 from seq2seq.cli.translate import STDIN, load_translator
-from seq2seq.config import PenaltyForm
 from seq2seq.text.lines import iter_lines, read_lines
 
 if TYPE_CHECKING:
@@ -52,12 +52,12 @@ def score(
     per_token: Annotated[
         bool, typer.Option("--per-token", help="Also each piece with its log-probability: a tab, then piece=value ...")
     ] = False,
-    penalty_form: Annotated[PenaltyForm | None, typer.Option(help="Divisor for length, as in translate.")] = None,
-    length_penalty: Annotated[float | None, typer.Option(help="Its exponent.")] = None,
+    penalty_form: Penalty = None,
+    length_penalty: LengthExponent = None,
     max_source_length: Annotated[int | None, typer.Option(help="Longer source lines (in pieces) are refused.")] = None,
-    batch_tokens: Annotated[int | None, typer.Option(help="Pieces scored at once, both sides counted.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
-    threads: Annotated[int | None, typer.Option(help="CPU threads.")] = None,
+    batch_tokens: BatchTokens = None,
+    device: Device = "auto",
+    threads: Threads = None,
 ) -> None:
     """Print the log-probability of each translation: the sum over its pieces, the end included, in nats.
 

@@ -12,7 +12,21 @@ import typer
 
 from seq2seq.cli import UsageError
 from seq2seq.cli.line_progress import LineProgress
-from seq2seq.config import LongLines, PenaltyForm
+from seq2seq.cli.search_options import (
+    BatchTokens,
+    BeamSize,
+    Device,
+    LengthExponent,
+    Long,
+    MaxLength,
+    MaxLengthFactor,
+    MaxLengthOffset,
+    MaxSourceLength,
+    MinLength,
+    MinLengthFactor,
+    Penalty,
+    Threads,
+)
 from seq2seq.text.lines import iter_lines, read_lines, write_lines
 
 if TYPE_CHECKING:
@@ -21,8 +35,6 @@ if TYPE_CHECKING:
 STDIN = "-"
 
 OUTPUT = "Output"
-SEARCH = "Search (what is not given is as the model's bundle says)"
-MACHINE = "Machine"
 
 
 class Format(Enum):
@@ -83,44 +95,19 @@ def translate(
             rich_help_panel=OUTPUT,
         ),
     ] = False,
-    beam_size: Annotated[
-        int | None,
-        typer.Option("--beam-size", "--beam", help="Hypotheses kept; 1 is greedy.", rich_help_panel=SEARCH),
-    ] = None,
-    penalty_form: Annotated[
-        PenaltyForm | None, typer.Option(help="Divisor for length.", rich_help_panel=SEARCH)
-    ] = None,
-    length_penalty: Annotated[
-        float | None, typer.Option(help="Its exponent: larger favours longer translations.", rich_help_panel=SEARCH)
-    ] = None,
-    min_length: Annotated[int | None, typer.Option(help="In pieces, the end included.", rich_help_panel=SEARCH)] = None,
-    max_length: Annotated[int | None, typer.Option(help="In pieces, the end included.", rich_help_panel=SEARCH)] = None,
-    min_length_factor: Annotated[
-        float | None, typer.Option(help="At least factor * source length.", rich_help_panel=SEARCH)
-    ] = None,
-    max_length_factor: Annotated[
-        float | None, typer.Option(help="At most factor * source length + offset.", rich_help_panel=SEARCH)
-    ] = None,
-    max_length_offset: Annotated[
-        int | None, typer.Option(help="The offset, in pieces.", rich_help_panel=SEARCH)
-    ] = None,
-    max_source_length: Annotated[
-        int | None, typer.Option(help="Longer lines (in pieces) are treated as --long says.", rich_help_panel=SEARCH)
-    ] = None,
-    long_lines: Annotated[
-        LongLines | None,
-        typer.Option(
-            "--long",
-            help="error: stop there. truncate: drop the pieces beyond the limit. split: translate sentence by sentence "
-            "and join. Each such line is named on standard error.",
-            rich_help_panel=SEARCH,
-        ),
-    ] = None,
-    batch_tokens: Annotated[
-        int | None, typer.Option(help="Source pieces translated at once.", rich_help_panel=MACHINE)
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.", rich_help_panel=MACHINE)] = "auto",
-    threads: Annotated[int | None, typer.Option(help="CPU threads.", rich_help_panel=MACHINE)] = None,
+    beam_size: BeamSize = None,
+    penalty_form: Penalty = None,
+    length_penalty: LengthExponent = None,
+    min_length: MinLength = None,
+    max_length: MaxLength = None,
+    min_length_factor: MinLengthFactor = None,
+    max_length_factor: MaxLengthFactor = None,
+    max_length_offset: MaxLengthOffset = None,
+    max_source_length: MaxSourceLength = None,
+    long_lines: Long = None,
+    batch_tokens: BatchTokens = None,
+    device: Device = "auto",
+    threads: Threads = None,
 ) -> None:
     """Translate a file, or what comes on standard input: line n of the output translates line n of the input.
 

@@ -78,7 +78,17 @@ class EncoderDecoder(nn.Module):
     def attention_maps(
         self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]
     ) -> AttentionMaps:
-        """The attention weights of every layer and head, computed beside a plain forward pass."""
+        """The attention weights of every layer and head, computed beside a plain forward pass without dropout."""
+        training = self.training
+        self.eval()
+        try:
+            return self._attention_maps(src, src_valid, tgt_in)
+        finally:
+            self.train(training)
+
+    def _attention_maps(
+        self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]
+    ) -> AttentionMaps:
         maps = AttentionMaps([], [], [])
         source_mask, target_mask = padding_mask(src_valid), causal_mask(tgt_in.shape[1], device=tgt_in.device)
         x = self.encoder.embedding(src)

@@ -45,7 +45,8 @@ class KeyValue:
     def select(self, rows: Int[Tensor, " R2"], used: int | None = None) -> "KeyValue":
         """Copies of the given rows, in the given order; of their first `used` positions, if that is given.
 
-        The room behind those positions is kept but not copied.
+        The room behind those positions is kept but not copied. No gradients flow through: decode under
+        `torch.no_grad`.
         """
         return KeyValue(_rows_of(self.key, rows, used), _rows_of(self.value, rows, used))
 

@@ -212,7 +212,7 @@ def test_a_config_that_is_not_text_is_refused(saved):
 def test_a_config_without_its_parts_is_refused(saved):
     (saved / "config.json").write_text('{"format_version": 1, "joint": true}', encoding="utf-8")
     with pytest.raises(
-        ValueError, match=r"config\.json is damaged: it lacks source_lang, target_lang, source_tokenizer"
+        ValueError, match=r"config\.json is damaged: it lacks architecture, source_lang, target_lang"
     ):
         load_bundle(saved)
 
@@ -222,6 +222,12 @@ def test_a_newer_format_is_refused_with_both_versions(saved):
     with pytest.raises(
         ValueError, match=f"format version {FORMAT_VERSION + 1}, this package reads up to {FORMAT_VERSION}"
     ):
+        load_bundle(saved)
+
+
+def test_an_architecture_that_this_package_does_not_know_is_refused(saved):
+    edit_config(saved, architecture="mamba")
+    with pytest.raises(ValueError, match=r"has architecture 'mamba', this package reads 'encoder_decoder'"):
         load_bundle(saved)
 
 

@@ -1,5 +1,6 @@
 """seq2seq.models: shapes of whole passes, Post-LN written out, attention maps."""
 
+import copy
 import math
 
 import pytest
@@ -140,6 +141,19 @@ def test_attention_maps_have_rows_that_sum_to_one_over_the_keys_that_may_be_seen
         assert (weights[1, :, :, :3] > 0).all()
     for weights in maps.decoder:
         assert torch.equal(weights, weights.tril())
+
+
+def test_attention_maps_see_no_dropout_and_leave_the_mode_as_it_was(model, src, tgt_in):
+    expected = model.attention_maps(src, VALID, tgt_in)
+    own = copy.deepcopy(model).train()
+    for module in own.modules():
+        if hasattr(module, "p"):
+            module.p = 0.5
+    maps = own.attention_maps(src, VALID, tgt_in)
+    assert own.training
+    assert own.encoder.layers[0].training
+    for one, other in zip(expected.cross, maps.cross, strict=True):
+        assert torch.equal(one, other)
 
 
 def test_attention_maps_keep_no_graph(model, src, tgt_in):
