@@ -79,6 +79,15 @@ def test_i3_as_many_lines_out_as_wc_counts_in(tiny_bundle_folder: Path, nasty_fi
         assert len(output.read_bytes().decode().split("\n")) - 1 == count_lines(source) == count_lines(output)
 
 
+def test_i6_windows_line_ends_give_the_same_translations(tiny_bundle_folder: Path) -> None:
+    lines = ["die cat.", "", "der owl", " ", "17 elk."]
+    unix, windows = ((end.join(lines) + end).encode() for end in ("\n", "\r\n"))
+    options = ["--max-length", 9, "--format", "jsonl"]
+    assert rows(call("translate", tiny_bundle_folder, *options, stdin=windows)) == rows(
+        call("translate", tiny_bundle_folder, *options, stdin=unix)
+    )
+
+
 def test_i7_utf8_in_and_out_whatever_the_locale(tiny_bundle_folder: Path, tmp_path: Path) -> None:
     source = tmp_path / "größe.txt"
     source.write_bytes("ant!\ndas yak läuft und schläft.\n我们看见猫。\n".encode())
@@ -173,6 +182,27 @@ def test_i13_in_a_pipe_each_answer_is_flushed_before_the_next_line_is_read(tiny_
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+def test_i13_at_a_terminal_each_line_is_answered_without_being_asked_to(tiny_bundle_folder: Path) -> None:
+    (expected,) = rows(call("translate", tiny_bundle_folder, "--max-length", 9, stdin=b"die cat.\n"))
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "seq2seq", "translate", str(tiny_bundle_folder), "--max-length", "9"]
+    process = subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdout is not None
+    try:
+        os.write(ours, b"die cat.\n")
+        ready, _, _ = select.select([process.stdout], [], [], START)
+        assert ready, f"no answer within {START} seconds"
+        assert process.stdout.readline().decode() == expected + "\n"
+        os.write(ours, b"\x04")
+        assert process.wait(START) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        os.close(ours)
+        os.close(theirs)
 
 
 def test_i13_a_reader_that_goes_away_ends_it_quietly(tiny_bundle_folder: Path) -> None:

@@ -1,5 +1,7 @@
 """The commands one after the other, as a newcomer types them: two text files in, a BLEU score out."""
 
+import csv
+import dataclasses
 import json
 import os
 import random
@@ -9,7 +11,9 @@ import sys
 import pytest
 
 from seq2seq import load
-from seq2seq.text.lines import read_lines
+from seq2seq.text.lines import read_lines, write_lines
+from seq2seq.training.run_folder import read_run
+from seq2seq.training.text import read_text
 
 WORDS = ["alpha", "beta", "gamma", "delta", "eps", "zeta", "eta", "theta"]
 TRAIN = [
@@ -69,7 +73,7 @@ def test_r5_the_bundle_works_from_another_place_without_any_configuration(run, f
     assert translation.log_prob < 0
 
 
-def test_translate_score_and_evaluate_agree_with_one_another_and_with_validation(run, folder):
+def test_score_gives_what_translate_has_reported(run, folder):
     lines = read_lines(folder / "my.de")[:9]
     text = ("\n".join([*lines, "", "ä"]) + "\n").encode("utf-8")
     done = seq2seq("translate", "run/bundle", "-o", "out.en", "--format", "jsonl", cwd=folder, input=text)
@@ -83,6 +87,26 @@ def test_translate_score_and_evaluate_agree_with_one_another_and_with_validation
     reported = [record["translations"][0]["log_prob"] for record in records]
     for line, expected in zip(scored.stdout.decode().splitlines(), reported, strict=True):
         assert float(line.split("\t")[0]) == pytest.approx(expected, abs=1e-4)
+
+
+def test_e4_evaluating_the_best_checkpoint_gives_the_scores_of_its_validation(run, folder):
+    with (run[0] / "metrics.csv").open(newline="", encoding="utf-8") as stream:
+        validations = [row for row in csv.DictReader(stream) if row["valid/chrf"]]
+    best = max(validations, key=lambda row: float(row["valid/bleu"]))  # of equal ones the first, as in training
+    config = read_run(run[0])[0]
+    files = {"train_source": str(folder / "my.de"), "train_target": str(folder / "my.en")}
+    raw = read_text(dataclasses.replace(config.data, **files), config.seed).raw_valid
+    write_lines(folder / "valid.de", raw.source)
+    write_lines(folder / "valid.en", raw.target)
+    arguments = ["run/bundle", "--source", "valid.de", "--reference", "valid.en", "--format", "json"]
+    done = seq2seq("evaluate", *arguments, cwd=folder)
+    assert done.returncode == 0, done.stderr.decode()
+    report = json.loads(done.stdout)
+    assert report["decode"]["beam_size"] == config.decode.beam_size == 1
+    assert report["scores"]["bleu"]["score"] == pytest.approx(float(best["valid/bleu"]), abs=1e-3)
+    assert report["scores"]["chrf"]["score"] == pytest.approx(float(best["valid/chrf"]), abs=1e-3)
+    assert report["scores"]["chrf"]["score"] > 0
+    assert report["scores"]["bleu"]["signature"] in (run[0] / "train.log").read_text(encoding="utf-8")
 
 
 def test_resuming_goes_on_in_the_same_folder(run, folder):

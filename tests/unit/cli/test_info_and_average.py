@@ -1,4 +1,5 @@
 import json
+import runpy
 from pathlib import Path
 
 import pytest
@@ -144,3 +145,14 @@ def test_average_says_what_it_can_take(tmp_path: Path, tokenizers, monkeypatch, 
 
     assert result.exit_code == code
     assert message in result.stderr
+
+
+def test_the_script_is_the_command_average(tmp_path: Path, tokenizers, monkeypatch, capsys):
+    run = run_folder(tmp_path / "run", tokenizers[0], [1.0, 3.0])
+    script = Path(__file__).parents[3] / "scripts" / "average_checkpoints.py"
+    monkeypatch.setattr("sys.argv", [str(script), str(run), "-o", str(tmp_path / "mean"), "--last", "2"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(script), run_name="__main__")
+    assert not ended.value.code
+    assert capsys.readouterr().out == f"{tmp_path / 'mean'}\n"
+    assert load_bundle(tmp_path / "mean").model.output[0, 0] == 2

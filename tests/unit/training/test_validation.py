@@ -1,0 +1,45 @@
+"""Sample translations at a validation."""
+
+import json
+from unittest.mock import MagicMock
+
+import pytest
+import pytorch_lightning
+from pytorch_lightning.loggers import TensorBoardLogger
+
+from seq2seq.config import DecodeConfig, PenaltyForm
+from seq2seq.training.validation import RawText, ValidationBleu, describe_decoding
+from seq2seq.translator import Translator
+
+SOURCE, TARGET = ["die cat.", "", "owl", "der dog", "17 elk."], ["a", "b", "c", "d", "e"]
+
+
+@pytest.mark.parametrize(("num_samples", "lines"), [(2, [1, 3]), (5, [1, 2, 3, 4, 5]), (0, []), (6, [])])
+def test_samples_spread_over_the_set_go_to_a_file_and_to_tensorboard(tiny_bundle, tmp_path, num_samples, lines):
+    file = tmp_path / "samples.jsonl"
+    translator, decode = Translator(tiny_bundle), DecodeConfig(beam_size=1, max_length=6)
+    callback = ValidationBleu(translator, RawText(SOURCE, TARGET), decode, "en", num_samples, file)
+    board = MagicMock(spec=TensorBoardLogger)
+    trainer = MagicMock(spec=pytorch_lightning.Trainer, loggers=[board], global_step=7)
+    module = MagicMock(spec=pytorch_lightning.LightningModule)
+    callback.on_validation_epoch_end(trainer, module)
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n")[:-1]]
+    translations = [answer.text for answer in translator.translate(SOURCE, decode)]
+    assert [(row["step"], row["line"], row["translation"]) for row in rows] == [
+        (7, line, translations[line - 1]) for line in lines
+    ]
+    assert board.experiment.add_text.call_count == bool(lines)
+    if lines:
+        name, table = board.experiment.add_text.call_args.args
+        assert name == "valid/samples"
+        assert all(SOURCE[line - 1] in table and TARGET[line - 1] in table for line in lines)
+    (logged,) = module.log_dict.call_args.args
+    assert logged.keys() == {"valid/bleu", "valid/chrf"}
+
+
+def test_the_settings_beside_a_score_are_those_that_it_depends_on():
+    beam = DecodeConfig(beam_size=3, penalty_form=PenaltyForm.power, length_penalty=1.5)
+    assert describe_decoding(beam) == (
+        "beam_size=3, penalty_form=power, length_penalty=1.5, max_length_factor=2.0, max_length_offset=10"
+    )
+    assert describe_decoding(DecodeConfig(beam_size=1)) == "beam_size=1, max_length_factor=2.0, max_length_offset=10"
