@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from seq2seq.config import DecodeConfig
+from seq2seq.corpus import batching
 from seq2seq.shapes import Bool, Int, Tensor
 
 
@@ -63,11 +64,8 @@ def take(sources: Iterator[SourceLine], budget: int) -> tuple[list[SourceLine], 
 def pad(
     sequences: Sequence[Sequence[int]], filler: int, device: torch.device
 ) -> tuple[Int[Tensor, "B S"], Bool[Tensor, "B S"]]:
-    """The sequences as one tensor, filled up on the right, and where it is real."""
-    longest = max(map(len, sequences))
-    ids = [[*sequence, *[filler] * (longest - len(sequence))] for sequence in sequences]
-    real = torch.arange(longest) < torch.tensor([len(sequence) for sequence in sequences])[:, None]
-    return torch.tensor(ids, device=device), real.to(device)
+    """The sequences as one tensor on the device, filled up on the right, and where it is real."""
+    return batching.pad(sequences, filler).to(device), batching.lengths_mask([*map(len, sequences)]).to(device)
 
 
 def length_limits(decode: DecodeConfig, source_length: int, prefix_length: int) -> tuple[int, int]:

@@ -211,9 +211,7 @@ def test_a_config_that_is_not_text_is_refused(saved):
 
 def test_a_config_without_its_parts_is_refused(saved):
     (saved / "config.json").write_text('{"format_version": 1, "joint": true}', encoding="utf-8")
-    with pytest.raises(
-        ValueError, match=r"config\.json is damaged: it lacks architecture, source_lang, target_lang"
-    ):
+    with pytest.raises(ValueError, match=r"config\.json is damaged: it lacks architecture, source_lang, target_lang"):
         load_bundle(saved)
 
 
