@@ -56,11 +56,10 @@ class LongLines(Enum):
 
 
 class Precision(Enum):
-    """Number format of the training arithmetic; weights stay float32 in the mixed ones."""
+    """Number format of the training arithmetic; weights stay float32 in both."""
 
     fp32 = "fp32"
     bf16_mixed = "bf16_mixed"
-    fp16_mixed = "fp16_mixed"
 
 
 class Accelerator(Enum):

@@ -36,10 +36,9 @@ from seq2seq.translator import Translator
 
 log = logging.getLogger(__name__)
 
-_LIGHTNING_PRECISION: dict[Precision, Literal["32-true", "bf16-mixed", "16-mixed"]] = {
+_LIGHTNING_PRECISION: dict[Precision, Literal["32-true", "bf16-mixed"]] = {
     Precision.fp32: "32-true",
     Precision.bf16_mixed: "bf16-mixed",
-    Precision.fp16_mixed: "16-mixed",
 }
 
 

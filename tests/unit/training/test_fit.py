@@ -223,3 +223,13 @@ def test_options_survive_the_run_folder(train_config, tmp_path):
     config, _, _ = read_run(tmp_path / "run")
     assert to_dict(config)["trainer"]["max_steps"] == 1
     assert read_lines(tmp_path / "run" / "config.yaml")[0] == "model:"
+
+
+def test_v7_a_model_trained_with_sampling_translates_a_line_the_same_way_twice(train_config, tmp_path):
+    sampling = TokenizerConfig(vocab_size=280, sampling_alpha=0.3, sampling_nbest=8)
+    data = dataclasses.replace(train_config.data, tokenizer=sampling)
+    result = fit(change(dataclasses.replace(train_config, data=data), max_steps=1), tmp_path / "run")
+    translator = Translator.load(result.bundle, device="cpu")
+    first, second = (translator.translate(["alpha beta gamma delta"]) for _ in range(2))
+    assert first == second
+    assert first[0].source_ids == ((*translator.bundle.source_tokenizer.encode("alpha beta gamma delta"), 2),)
