@@ -32,18 +32,18 @@ CONFIG_FILE, WEIGHTS_FILE, SOURCE_FILE, TARGET_FILE = "config.json", "model.safe
 ARCHITECTURE = "encoder_decoder"
 """The one kind of network that there is so far."""
 
-_KEYS = (
-    "architecture",
-    "source_lang",
-    "target_lang",
-    "joint",
-    "source_tokenizer",
-    "target_tokenizer",
-    "model",
-    "decode",
-    "provenance",
-)
-"""What config.json has beside its format version."""
+_KEYS: dict[str, tuple[type, ...]] = {
+    "architecture": (str,),
+    "source_lang": (str, type(None)),
+    "target_lang": (str, type(None)),
+    "joint": (bool,),
+    "source_tokenizer": (dict,),
+    "target_tokenizer": (dict,),
+    "model": (dict,),
+    "decode": (dict,),
+    "provenance": (dict,),
+}
+"""What config.json has beside its format version, and of which types."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def load_bundle(path: str | Path, device: str | torch.device = "cpu") -> Bundle:
     except (RuntimeError, SafetensorError) as problem:
         raise ValueError(
             f"{path / WEIGHTS_FILE} does not fit {path / CONFIG_FILE} and a vocabulary of {source.vocab_size} source "
-            f"and {target.vocab_size} target pieces; expected the weights that were saved with them ({problem})"
+            f"and {target.vocab_size} target pieces; expected the weights that were saved with them ({_first(problem)})"
         ) from problem
     return Bundle(
         model=model.to(device).eval(),
@@ -143,8 +143,11 @@ def read_config(path: str | Path) -> dict[str, Any]:
     """
     file = Path(path) / CONFIG_FILE
     if not file.is_file():
+        inside = Path(path) / "bundle"
+        hint = f"; did you mean {inside}?" if (inside / CONFIG_FILE).is_file() else ""
         raise FileNotFoundError(
-            f"{path} is not a bundle: it has no {CONFIG_FILE}; expected the folder `bundle` that `seq2seq train` writes"
+            f"{path} is not a bundle: it has no {CONFIG_FILE}; expected the folder `bundle` that `seq2seq train` "
+            f"writes{hint}"
         )
     try:
         config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
@@ -158,11 +161,27 @@ def read_config(path: str | Path) -> dict[str, Any]:
     missing = [key for key in _KEYS if key not in config]
     if missing:
         raise ValueError(f"{file} is damaged: it lacks {', '.join(missing)}; save the bundle again")
+    for key, types in _KEYS.items():
+        if not isinstance(config[key], types):
+            names = " or ".join("null" if kind is type(None) else kind.__name__ for kind in types)
+            raise ValueError(
+                f"{file} is damaged: {key} is {config[key]!r:.40}, expected {names}; put the original file back"
+            )
+    for key in ("source_tokenizer", "target_tokenizer"):
+        if not isinstance(config[key].get("sha256"), str) or not isinstance(config[key].get("vocab_size"), int):
+            raise ValueError(f"{file} is damaged: {key} lacks its sha256 or vocab_size; put the original file back")
     if config["architecture"] != ARCHITECTURE:
         raise ValueError(
             f"{file} has architecture {config['architecture']!r}, this package reads {ARCHITECTURE!r}; update seq2seq"
         )
     return config
+
+
+def _first(problem: Exception) -> str:
+    """The first thing that a loader found; torch names every tensor that does not fit, on a line each."""
+    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+    shown = " ".join(lines[:2])
+    return f"{shown} ... and {len(lines) - 2} more" if len(lines) > 2 else shown
 
 
 def _is_bundle(path: Path) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from sacrebleu.metrics.base import Score
 from sacrebleu.metrics.bleu import BLEU, BLEUScore
-from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.chrf import CHRF, CHRFScore
 from sacrebleu.metrics.ter import TER
 
 from seq2seq.config import nearest
@@ -24,6 +24,18 @@ Metric: TypeAlias = BLEU | CHRF | TER
 
 METRICS = ("bleu", "chrf", "ter")
 """The words that users type, in the order in which scores are shown."""
+
+
+class _Chrf(CHRF):
+    """sacreBLEU's chrF, always with a plain float.
+
+    Of resampled counts it gives NumPy's float32, but a float where nothing matches, and its mean of both is a
+    TypeError.
+    """
+
+    def _compute_score_from_stats(self, stats: Any) -> CHRFScore:
+        result = super()._compute_score_from_stats(stats)
+        return CHRFScore(float(result.score), self.char_order, self.word_order, self.beta)
 
 
 @dataclass(frozen=True)
@@ -173,7 +185,7 @@ def build_metrics(
         if word == "bleu":
             built[word] = instantiate_bleu(tokenizer, lowercase=lowercase)
         elif word == "chrf":
-            built[word] = CHRF(word_order=2, lowercase=lowercase)
+            built[word] = _Chrf(word_order=2, lowercase=lowercase)
         else:
             built[word] = TER()
     return built

@@ -215,6 +215,29 @@ def test_a_config_without_its_parts_is_refused(saved):
         load_bundle(saved)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("decode", None, r"decode is None, expected dict; put the original file back"),
+        ("model", [1], r"model is \[1\], expected dict"),
+        ("target_lang", 5, r"target_lang is 5, expected str or null"),
+        ("joint", "no", r"joint is 'no', expected bool"),
+        ("source_tokenizer", "x", r"source_tokenizer is 'x', expected dict"),
+        ("source_tokenizer", {"vocab_size": 40}, r"source_tokenizer lacks its sha256 or vocab_size"),
+        ("target_tokenizer", {"sha256": "0"}, r"target_tokenizer lacks its sha256 or vocab_size"),
+    ],
+)
+def test_a_config_with_a_part_of_another_type_is_refused(saved, key, value, said):
+    edit_config(saved, **{key: value})
+    with pytest.raises(ValueError, match=r"config\.json is damaged: " + said):
+        load_bundle(saved)
+
+
+def test_the_folder_of_a_run_is_answered_with_the_bundle_in_it(saved):
+    with pytest.raises(FileNotFoundError, match=r"is not a bundle.*; did you mean .*bundle\?"):
+        load_bundle(saved.parent)
+
+
 def test_a_newer_format_is_refused_with_both_versions(saved):
     edit_config(saved, format_version=FORMAT_VERSION + 1)
     with pytest.raises(
@@ -248,8 +271,10 @@ def test_truncated_weights_are_refused(saved, share):
 
 def test_weights_of_another_size_are_refused(saved):
     edit_config(saved, model=read_config(saved)["model"] | {"d_ff": 14})
-    with pytest.raises(ValueError, match=r"expected the weights that were saved with them"):
+    with pytest.raises(ValueError, match=r"expected the weights that were saved with them") as refused:
         load_bundle(saved)
+    assert "size mismatch for" in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_weights_with_one_missing_are_refused(saved):

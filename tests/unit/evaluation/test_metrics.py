@@ -95,6 +95,15 @@ def test_the_printed_line_is_that_of_sacrebleu() -> None:
     assert bleu.line(width=3) == printed
 
 
+def test_confidence_of_chrf_can_be_had_when_some_resamples_match_nothing() -> None:
+    hypotheses, references = ["alpha", "", "beta gamma"], [["alpha", "foo", "beta gamma"]]
+    (chrf,) = corpus_scores(hypotheses, references, metrics=["chrf"], confidence=20)
+    assert chrf.confidence is not None
+    assert 0 < chrf.confidence.mean < 100
+    (plain,) = corpus_scores(hypotheses, references, metrics=["chrf"])
+    assert chrf.score == plain.score == sacrebleu.CHRF(word_order=2).corpus_score(hypotheses, references).score
+
+
 def test_confidence_gives_the_interval_with_number_and_seed_of_the_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SACREBLEU_SEED", raising=False)
     (bleu,) = corpus_scores(HYPOTHESES, [REFERENCES], metrics=["bleu"], confidence=50)
