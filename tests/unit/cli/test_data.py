@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -66,6 +67,13 @@ def test_mistakes_are_errors_and_nothing_is_written(files, tmp_path):
     assert run("tokenizer", *files).exit_code == 2
 
 
+@pytest.mark.parametrize(("place", "said"), [("", "name .* is empty"), ("nowhere/t", "there is no folder .*nowhere")])
+def test_a_place_that_cannot_be_written_is_refused_before_the_training(files, monkeypatch, place, said):
+    monkeypatch.chdir(files[0].parent)
+    result = run("tokenizer", files[0], "-o", place, "--vocab-size", "90000")  # which training would refuse
+    assert re.search(said, str(result.exception))
+
+
 def test_a_check_prints_a_table_and_its_findings(files):
     source, target = files
     lines = target.read_text(encoding="utf-8").split("\n")
@@ -110,7 +118,7 @@ def test_the_tokenizers_of_a_bundle_can_be_used(files, tmp_path):
     bundle.mkdir()
     (tmp_path / "source.model").rename(bundle / "source.spm")
     (tmp_path / "target.model").rename(bundle / "target.spm")
-    config = {"format_version": 1, "joint": False}
+    config = {"format_version": 1, "architecture": "encoder_decoder", "joint": False}
     from seq2seq import bundle as bundle_module
 
     config |= {key: None for key in bundle_module._KEYS if key not in config}
