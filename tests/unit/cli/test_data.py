@@ -118,10 +118,10 @@ def test_the_tokenizers_of_a_bundle_can_be_used(files, tmp_path):
     bundle.mkdir()
     (tmp_path / "source.model").rename(bundle / "source.spm")
     (tmp_path / "target.model").rename(bundle / "target.spm")
-    config = {"format_version": 1, "architecture": "encoder_decoder", "joint": False}
-    from seq2seq import bundle as bundle_module
-
-    config |= {key: None for key in bundle_module._KEYS if key not in config}
+    sides = {f"{side}_tokenizer": Tokenizer.load(bundle / f"{side}.spm") for side in ("source", "target")}
+    described = {name: {"sha256": side.sha256, "vocab_size": side.vocab_size} for name, side in sides.items()}
+    rest = {"source_lang": None, "target_lang": None, "model": {}, "decode": {}, "provenance": {}}
+    config = {"format_version": 1, "architecture": "encoder_decoder", "joint": False, **described, **rest}
     (bundle / "config.json").write_text(json.dumps(config), encoding="utf-8")
     report = json.loads(run("check", *files, "--tokenizer", bundle, "--format", "json").stdout)
     lines = files[1].read_text(encoding="utf-8").splitlines()
