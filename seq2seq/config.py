@@ -95,8 +95,13 @@ def _probability(name: str, value: int | float) -> None:
     _require(0.0 <= value < 1.0, f"{name}={value} is not a probability below 1; choose 0 <= {name} < 1")
 
 
+_TOO_LARGE = 2**31
+"""Nothing here is meant to be this large; infinity and what would overflow a tensor's index are refused with it."""
+
+
 def _positive(name: str, value: int | float) -> None:
     _require(value > 0, f"{name}={value} is not positive; choose {name} > 0")
+    _require(value < _TOO_LARGE, f"{name}={value} is too large; choose {name} < {_TOO_LARGE}")
 
 
 @dataclass(frozen=True)
@@ -179,13 +184,22 @@ class TokenizerConfig:
             f"choose more than {floor}" + (" or tokenizer.byte_fallback=false" if self.byte_fallback else ""),
         )
         _require(
-            0.0 < self.character_coverage <= 1.0,
-            f"tokenizer.character_coverage={self.character_coverage} is not in (0, 1]",
+            0.98 <= self.character_coverage <= 1.0,
+            f"tokenizer.character_coverage={self.character_coverage} is not between 0.98 and 1, which SentencePiece "
+            "can train with; 0.9995 suits Chinese and Japanese, 1.0 other languages",
         )
-        _require(self.sampling_alpha >= 0, f"tokenizer.sampling_alpha={self.sampling_alpha} is negative; 0 is off")
+        _require(
+            0 <= self.sampling_alpha < _TOO_LARGE,
+            f"tokenizer.sampling_alpha={self.sampling_alpha} is negative or infinite; 0 is off, 0.2 is usual",
+        )
+        _positive("tokenizer.vocab_size", self.vocab_size)
         _require(self.sampling_nbest > 1, f"tokenizer.sampling_nbest={self.sampling_nbest} must be at least 2")
         _probability("tokenizer.bpe_dropout", self.bpe_dropout)
-        _positive("tokenizer.max_sentence_bytes", self.max_sentence_bytes)
+        _require(
+            10 <= self.max_sentence_bytes <= 2**30,
+            f"tokenizer.max_sentence_bytes={self.max_sentence_bytes} is not between 10 and 2^30, which SentencePiece "
+            "can train with",
+        )
         _require(
             self.kind is TokenizerKind.bpe or self.bpe_dropout == 0,
             f"tokenizer.bpe_dropout={self.bpe_dropout} needs tokenizer.kind=bpe, got {self.kind.name}; "
@@ -317,7 +331,13 @@ class DecodeConfig:
             f"n_best={self.n_best} is more than beam_size={self.beam_size}; choose a beam at least as large",
         )
         _require(self.min_length_factor >= 0, f"min_length_factor={self.min_length_factor} is negative")
-        _require(self.max_length_offset >= 1, f"max_length_offset={self.max_length_offset} must be at least 1")
+        _require(
+            abs(self.length_penalty) <= 20,
+            f"length_penalty={self.length_penalty} is not between -20 and 20; 0.6 to 1 is usual, 0 is off",
+        )
+        _require(
+            1 <= self.max_length_offset < _TOO_LARGE, f"max_length_offset={self.max_length_offset} must be at least 1"
+        )
         _require(
             self.min_length_factor <= self.max_length_factor,
             f"min_length_factor={self.min_length_factor} is more than max_length_factor={self.max_length_factor}",
@@ -327,6 +347,10 @@ class DecodeConfig:
                 self.max_length >= self.min_length,
                 f"max_length={self.max_length} is less than min_length={self.min_length}",
             )
+
+
+MAX_THREADS = 1024
+"""More threads than any machine has cores; with very many torch ends the process."""
 
 
 @dataclass(frozen=True)
@@ -372,6 +396,10 @@ class TrainerConfig:
                 _positive(name, getattr(self, name))
         for name in ("accumulate", "log_every"):
             _positive(name, getattr(self, name))
+        _require(
+            self.num_threads is None or self.num_threads <= MAX_THREADS,
+            f"num_threads={self.num_threads} is more than {MAX_THREADS}; choose at most the number of CPU cores",
+        )
         for name in ("keep_best", "average_last", "num_samples"):
             _require(getattr(self, name) >= 0, f"{name}={getattr(self, name)} is negative")
         _require(
@@ -415,6 +443,7 @@ class TrainConfig:
             "model.tying=three_way needs one vocabulary for both languages; set data.tokenizer.joint=true or "
             "model.tying=two_way",
         )
+        _require(0 <= self.seed < 2**32, f"seed={self.seed} is out of range; choose 0 <= seed < {2**32}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

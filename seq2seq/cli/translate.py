@@ -27,6 +27,7 @@ from seq2seq.cli.search_options import (
     Penalty,
     Threads,
 )
+from seq2seq.config import MAX_THREADS
 from seq2seq.text.lines import iter_lines, read_lines, write_lines
 
 if TYPE_CHECKING:
@@ -155,6 +156,8 @@ def load_translator(
     """
     if threads is not None and threads < 1:
         raise UsageError(f"--threads {threads} is not positive; give at least 1")
+    if threads is not None and threads > MAX_THREADS:
+        raise UsageError(f"--threads {threads} is more than {MAX_THREADS}; give at most the number of CPU cores")
 
     import torch
 

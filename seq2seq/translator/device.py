@@ -21,8 +21,10 @@ def find_device(name: str | torch.device) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         raise ValueError(f"device={name} is not known; expected auto, cpu, cuda, cuda:1 or mps") from None
+    if device.type not in ("cpu", "cuda", "mps"):  # torch knows more words, such as meta, that compute nothing here
+        raise ValueError(f"device={name} is not known; expected auto, cpu, cuda, cuda:1 or mps")
     found = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
-    if device.type in found and (device.index or 0) >= found[device.type]:
+    if (device.index or 0) >= found[device.type]:
         raise ValueError(
             f"device={name} is not there: torch {torch.__version__} finds {found[device.type]} {device.type} devices; "
             "choose auto or cpu"

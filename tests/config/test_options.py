@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import math
 
 import pytest
 
@@ -47,12 +48,14 @@ REFUSED = [
         "vocab_size=260 leaves no room beside 260 .* or tokenizer.byte_fallback=false",
     ),
     (TokenizerConfig, {"vocab_size": 4, "byte_fallback": False}, "choose more than 4$"),
-    (TokenizerConfig, {"character_coverage": 1.1}, r"character_coverage=1.1 is not in \(0, 1\]"),
-    (TokenizerConfig, {"character_coverage": 0}, r"character_coverage=0.0 is not in \(0, 1\]"),
-    (TokenizerConfig, {"sampling_alpha": -1}, "sampling_alpha=-1.0 is negative; 0 is off"),
+    (TokenizerConfig, {"character_coverage": 1.1}, "character_coverage=1.1 is not between 0.98 and 1"),
+    (TokenizerConfig, {"character_coverage": 0}, "character_coverage=0.0 is not between 0.98 and 1, which"),
+    (TokenizerConfig, {"sampling_alpha": -1}, "sampling_alpha=-1.0 is negative or infinite; 0 is off"),
+    (TokenizerConfig, {"sampling_alpha": math.inf}, "sampling_alpha=inf is negative or infinite"),
+    (TokenizerConfig, {"vocab_size": 2**31}, "tokenizer.vocab_size=2147483648 is too large; choose"),
     (TokenizerConfig, {"sampling_nbest": 1}, "sampling_nbest=1 must be at least 2"),
     (TokenizerConfig, {"bpe_dropout": 1.0, "kind": "bpe"}, "bpe_dropout=1.0 is not a probability"),
-    (TokenizerConfig, {"max_sentence_bytes": 0}, "max_sentence_bytes=0 is not positive"),
+    (TokenizerConfig, {"max_sentence_bytes": 0}, "max_sentence_bytes=0 is not between 10 and"),
     (TokenizerConfig, {"bpe_dropout": 0.1}, "bpe_dropout=0.1 needs tokenizer.kind=bpe, got unigram; .*sampling_alpha"),
     (TokenizerConfig, {"sampling_alpha": 0.1, "kind": "bpe"}, "needs tokenizer.kind=unigram, got bpe; .*bpe_dropout"),
     (TokenizerConfig, {"source_model": "a", "target_model": "b"}, "target_model is for separate vocabularies"),
@@ -71,6 +74,10 @@ REFUSED = [
     (OptimConfig, {"label_smoothing": 1.0}, "label_smoothing=1.0 is not a probability"),
     (OptimConfig, {"clip_norm": 0.0}, "clip_norm=0.0 is not positive"),
     (DecodeConfig, {"beam_size": 0}, "beam_size=0 is not positive"),
+    (DecodeConfig, {"beam_size": 10**20}, "beam_size=100000000000000000000 is too large; choose beam_size < 21"),
+    (DecodeConfig, {"max_length_factor": math.inf}, "max_length_factor=inf is too large"),
+    (DecodeConfig, {"length_penalty": math.nan}, "length_penalty=nan is not between -20 and 20; 0.6 to 1 is usual"),
+    (DecodeConfig, {"length_penalty": 1000}, "length_penalty=1000.0 is not between -20 and 20"),
     (DecodeConfig, {"n_best": 0}, "n_best=0 is not positive"),
     (DecodeConfig, {"max_length_factor": 0}, "max_length_factor=0.0 is not positive"),
     (DecodeConfig, {"max_source_length": 0}, "max_source_length=0 is not positive"),
@@ -88,12 +95,14 @@ REFUSED = [
     (TrainerConfig, TRAINER | {"validate_every": 0}, "validate_every=0 is not positive"),
     (TrainerConfig, TRAINER | {"patience": 0}, "patience=0 is not positive"),
     (TrainerConfig, TRAINER | {"num_threads": 0}, "num_threads=0 is not positive"),
+    (TrainerConfig, TRAINER | {"num_threads": 100_000}, "num_threads=100000 is more than 1024; choose at most"),
     (TrainerConfig, TRAINER | {"accumulate": 0}, "accumulate=0 is not positive"),
     (TrainerConfig, TRAINER | {"log_every": 0}, "log_every=0 is not positive"),
     (TrainerConfig, TRAINER | {"keep_best": -1}, "keep_best=-1 is negative"),
     (TrainerConfig, TRAINER | {"average_last": -1}, "average_last=-1 is negative"),
     (TrainerConfig, TRAINER | {"num_samples": -1}, "num_samples=-1 is negative"),
     (TrainerConfig, TRAINER | {"final_weights": "average", "average_last": 0}, "needs trainer.average_last > 0"),
+    (TrainConfig, TRAIN | {"seed": -1}, "seed=-1 is out of range; choose 0 <= seed < 4294967296"),
     (TrainConfig, TRAIN | {"data": DATA | {"tokenizer": {"joint": False}}}, "three_way needs one vocabulary"),
     # names, presence and types, by from_dict
     (TrainConfig, TRAIN | {"modle": MODEL}, "unknown option 'modle'; did you mean 'model'?"),

@@ -143,6 +143,7 @@ def test_threads_are_set(tiny_bundle_folder, source, monkeypatch):
     [
         (["--scores", "--format", "jsonl"], "--scores is for --format text; jsonl always has the scores", 2),
         (["--threads", "0"], "--threads 0 is not positive; give at least 1", 2),
+        (["--threads", "100000"], "--threads 100000 is more than 1024; give at most the number of CPU cores", 2),
         (["--beam", "2", "--n-best", "3"], "n_best=3 is more than beam_size=2", 1),
         (["--device", "gpu"], "device=gpu is not known", 1),
     ],

@@ -23,6 +23,8 @@ def test_a_named_device_is_taken_as_it_is(monkeypatch):
 def test_a_name_without_meaning_is_refused():
     with pytest.raises(ValueError, match="device=gpu is not known; expected auto, cpu, cuda, cuda:1 or mps"):
         find_device("gpu")
+    with pytest.raises(ValueError, match="device=meta is not known; expected auto, cpu, cuda, cuda:1 or mps"):
+        find_device("meta")
 
 
 def test_a_device_that_this_machine_has_not_is_refused(monkeypatch):
