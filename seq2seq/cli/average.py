@@ -26,6 +26,11 @@ def average(
     from seq2seq.training.averaging import latest_checkpoints
     from seq2seq.training.run_folder import bundle_from_checkpoints
 
+    for path in checkpoints:
+        if not path.exists():
+            raise FileNotFoundError(
+                f"{path} does not exist; expected the folder of a run, or files of its checkpoints/ folder"
+            )
     folders = [path for path in checkpoints if path.is_dir()]
     if folders and len(checkpoints) > 1:
         raise UsageError(f"got {len(checkpoints)} places; give one run's folder, or checkpoint files only")
@@ -41,7 +46,13 @@ def _run_of(files: list[Path]) -> Path:
     """The folder of the run that the checkpoints belong to; refused when they have different tokenizers."""
     from seq2seq.training.run_folder import read_run
 
-    first, *others = dict.fromkeys(file.parent.parent for file in files)
+    for file in files:
+        if not (file.absolute().parent.parent / "config.yaml").is_file():
+            raise ValueError(
+                f"{file} is not in the checkpoints/ folder of a run, whose options and tokenizer are needed too; name "
+                "files of RUN/checkpoints/"
+            )
+    first, *others = dict.fromkeys(file.absolute().parent.parent for file in files)
     _, tokenizers, _ = read_run(first)
     for run in others:
         _, theirs, _ = read_run(run)

@@ -26,7 +26,8 @@ def checkpoint_weights(path: str | Path) -> dict[str, Tensor]:
         state = content["state_dict"]
     except Exception as problem:  # torch raises many kinds for a damaged file
         raise ValueError(
-            f"{path} is not a readable training checkpoint ({type(problem).__name__}: {problem})"
+            f"{path} is not a readable training checkpoint ({type(problem).__name__}: "
+            f"{str(problem).partition(chr(10))[0]:.200}); expected a file of a run's checkpoints/ folder"
         ) from problem
     return {name.removeprefix(_PREFIX): value for name, value in state.items() if name.startswith(_PREFIX)}
 

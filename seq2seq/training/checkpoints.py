@@ -4,10 +4,13 @@ import logging
 import math
 from pathlib import Path
 
+import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 
 from seq2seq.config import TrainerConfig
+from seq2seq.shapes import Tensor
+from seq2seq.training.averaging import checkpoint_weights
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +52,44 @@ def last_checkpoint(folder: Path) -> ModelCheckpoint:
         enable_version_counter=False,
         auto_insert_metric_name=False,
     )
+
+
+def check_complete(path: str | Path) -> None:
+    """Refuse what a run could not go on from, before any work.
+
+    Args:
+        path: What the user gave as `resume`.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is no checkpoint, or one of weights alone.
+    """
+    wanted = "expected a run's checkpoints/last.ckpt"
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"resume={path} does not exist; {wanted}")
+    checkpoint_weights(path)
+    if not torch.load(path, map_location="cpu", weights_only=True).get("optimizer_states"):
+        raise ValueError(f"resume={path} holds weights alone, without the optimiser's state; {wanted}")
+
+
+def check_same_model(path: str | Path, weights: dict[str, Tensor]) -> None:
+    """Refuse to go on with another model, before anything of the run is written over.
+
+    Args:
+        path: The checkpoint.
+        weights: The network as the options describe it, by the names of its `state_dict`.
+
+    Raises:
+        ValueError: naming the first matrix that differs.
+    """
+    found = checkpoint_weights(path)
+    for name in [*weights, *found]:
+        ours, theirs = (list(side[name].shape) if name in side else "missing" for side in (weights, found))
+        if ours != theirs:
+            raise ValueError(
+                f"resume={path} is not of the model that the options and the tokenizer make: {name} is {theirs}, "
+                f"expected {ours}; give the options that the run was started with"
+            )
 
 
 def early_stopping(config: TrainerConfig) -> list[Callback]:

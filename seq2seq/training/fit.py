@@ -10,16 +10,18 @@ from typing import Literal
 
 import torch
 from pytorch_lightning import Callback, Trainer, seed_everything
-from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 from pytorch_lightning.loggers import Logger
 
 from seq2seq.bundle import Bundle, save_bundle
-from seq2seq.config import FinalWeights, Precision, TrainConfig
+from seq2seq.config import Accelerator, FinalWeights, LongLines, Precision, TrainConfig
 from seq2seq.models import EncoderDecoder, build_model
 from seq2seq.training.averaging import latest_checkpoints
 from seq2seq.training.checkpoints import (
     MonitorWatch,
     best_checkpoints,
+    check_complete,
+    check_same_model,
     early_stopping,
     last_checkpoint,
     recent_checkpoints,
@@ -29,7 +31,7 @@ from seq2seq.training.limits import Limits
 from seq2seq.training.module import TranslationModule
 from seq2seq.training.progress import TrainingProgress
 from seq2seq.training.provenance import provenance
-from seq2seq.training.run_folder import bundle_from_checkpoints, write_run
+from seq2seq.training.run_folder import bundle_from_checkpoints, check_same_tokenizers, check_unused, write_run
 from seq2seq.training.text import RunText, prepare_tokenizers, read_text
 from seq2seq.training.validation import ValidationBleu
 from seq2seq.translator import Translator
@@ -79,19 +81,21 @@ def fit(
 
 
 def _fit(config: TrainConfig, run_dir: Path, loggers: Sequence[Logger], callbacks: Sequence[Callback]) -> FitResult:
-    if config.resume is not None and not Path(config.resume).is_file():
-        raise FileNotFoundError(f"resume={config.resume} does not exist; expected a run's checkpoints/last.ckpt")
+    _check_start(config, run_dir)
     if config.trainer.num_threads is not None:
         torch.set_num_threads(config.trainer.num_threads)
-    run_dir.mkdir(parents=True, exist_ok=True)
     text = read_text(config.data, config.seed)
     tokenizers = prepare_tokenizers(config.data, text.train, config.seed)
-    write_run(run_dir, config, tokenizers, provenance(text.fingerprint, config.seed))
+    _check_lengths(config, text.raw_valid.source, tokenizers)
     data = ParallelDataModule(
         text.train, text.valid, tokenizers, config.data, accumulate=config.trainer.accumulate, seed=config.seed
     )
     seed_everything(config.seed, workers=True, verbose=False)
     model = build_model(config.model, tokenizers.source.vocab_size, tokenizers.target.vocab_size)
+    if config.resume is not None:
+        check_same_model(config.resume, model.state_dict())
+        check_same_tokenizers(Path(config.resume).absolute().parent.parent, tokenizers)
+    write_run(run_dir, config, tokenizers, provenance(text.fingerprint, config.seed))
     log.info(
         "%s parameters, tied ones counted once; padding share of a training epoch %.1f%%",
         f"{model.num_parameters():,}",
@@ -131,6 +135,36 @@ def _fit(config: TrainConfig, run_dir: Path, loggers: Sequence[Logger], callback
     return _finish(config, run_dir, trainer, best)
 
 
+def _check_start(config: TrainConfig, run_dir: Path) -> None:
+    """Refuse what can be refused before any work."""
+    if config.resume is None:
+        check_unused(run_dir)
+    else:
+        check_complete(config.resume)
+    wanted = config.trainer.accelerator
+    there = {
+        Accelerator.gpu: torch.cuda.is_available() or torch.backends.mps.is_available(),
+        Accelerator.mps: torch.backends.mps.is_available(),
+    }
+    if not there.get(wanted, True):
+        raise ValueError(
+            f"trainer.accelerator={wanted.name} is not there: torch {torch.__version__} finds no such device; choose "
+            "trainer.accelerator=cpu or auto, and leave trainer=gpu out"
+        )
+
+
+def _check_lengths(config: TrainConfig, lines: Sequence[str], tokenizers: Tokenizers) -> None:
+    """Refuse a validation line that the first validation would refuse, before the training that leads to it."""
+    if config.decode.long_lines is not LongLines.error:
+        return
+    for number, ids in enumerate(tokenizers.source.encode_batch(lines), start=1):
+        if len(ids) >= config.decode.max_source_length:
+            raise ValueError(
+                f"line {number} of the validation source has {len(ids) + 1} pieces, decode.max_source_length is "
+                f"{config.decode.max_source_length}; shorten it, raise the limit, or choose decode.long_lines=truncate"
+            )
+
+
 @contextmanager
 def _quiet_lightning() -> Iterator[None]:
     """Leave out what Lightning says at every start; its warnings about the run itself stay."""
@@ -143,6 +177,7 @@ def _quiet_lightning() -> Iterator[None]:
             "Checkpoint directory .* exists and is not empty",  # as after a resume
             "You're resuming from a checkpoint that ended before the epoch ended",  # ParallelDataModule sees to it
             ".*does not have many workers",  # batches are made in microseconds
+            "The number of training batches .* is smaller than the logging interval",  # steps go on over epochs
         ):
             warnings.filterwarnings("ignore", message=message)
         try:
@@ -171,6 +206,13 @@ def _finish(config: TrainConfig, run_dir: Path, trainer: Trainer, best: ModelChe
     checkpoints = _final_checkpoints(config, run_dir, best)
     score = _best_score(best)
     steps = trainer.global_step
+    if any(isinstance(back, EarlyStopping) and back.wait_count >= back.patience for back in _callbacks(trainer)):
+        log.info(
+            "ended at step %d: %s has not improved in %s validations (trainer.patience)",
+            steps,
+            config.trainer.monitor,
+            config.trainer.patience,
+        )
     results = {"steps": steps, "monitor": config.trainer.monitor, "best_score": score}
     path = run_dir / "bundle"
     save_bundle(bundle_from_checkpoints(run_dir, checkpoints, results), path)
@@ -182,6 +224,12 @@ def _finish(config: TrainConfig, run_dir: Path, trainer: Trainer, best: ModelChe
         f"{score:.4f}" if score is not None else "none",
     )
     return FitResult(run_dir, path, steps, score)
+
+
+def _callbacks(trainer: Trainer) -> list[Callback]:
+    """The run's callbacks."""
+    callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # Lightning sets it elsewhere
+    return callbacks
 
 
 def _best_score(best: ModelCheckpoint) -> float | None:

@@ -23,6 +23,34 @@ from seq2seq.training.averaging import average_checkpoints
 from seq2seq.training.data_module import Tokenizers
 
 
+def check_unused(run_dir: Path) -> None:
+    """Refuse a folder with another run in it: the checkpoints of both would be mixed up.
+
+    Raises:
+        ValueError: if a run has written there.
+    """
+    if any((run_dir / "checkpoints").glob("*.ckpt")) or (run_dir / "bundle").exists():
+        raise ValueError(
+            f"{run_dir} already holds a run; choose another folder, remove it, or go on with it: "
+            f"resume={run_dir / 'checkpoints' / 'last.ckpt'}"
+        )
+
+
+def check_same_tokenizers(run_dir: Path, tokenizers: Tokenizers) -> None:
+    """Refuse to go on with a run, where one is in `run_dir`, with other pieces than it has learnt.
+
+    Raises:
+        ValueError: naming the file that differs.
+    """
+    for name, tokenizer in ((SOURCE_FILE, tokenizers.source), (TARGET_FILE, tokenizers.target)):
+        file = run_dir / "tokenizer" / name
+        if file.is_file() and file.read_bytes() != tokenizer.model:
+            raise ValueError(
+                f"the run to resume has another tokenizer, {file}: give it the text and data.tokenizer options that it "
+                f"was started with, or data.tokenizer.source_model={file}"
+            )
+
+
 def write_run(run_dir: Path, config: TrainConfig, tokenizers: Tokenizers, facts: dict[str, Any]) -> None:
     """Write what a checkpoint needs beside it to become a model again."""
     (run_dir / "tokenizer").mkdir(parents=True, exist_ok=True)
@@ -30,6 +58,7 @@ def write_run(run_dir: Path, config: TrainConfig, tokenizers: Tokenizers, facts:
     (run_dir / "config.yaml").write_text(text, encoding="utf-8")
     (run_dir / "run.json").write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     (run_dir / "tokenizer" / SOURCE_FILE).write_bytes(tokenizers.source.model)
+    (run_dir / "tokenizer" / TARGET_FILE).unlink(missing_ok=True)  # of an attempt that came to nothing
     if tokenizers.target is not tokenizers.source:
         (run_dir / "tokenizer" / TARGET_FILE).write_bytes(tokenizers.target.model)
 
@@ -70,7 +99,14 @@ def bundle_from_checkpoints(
     """
     config, tokenizers, facts = read_run(run_dir)
     model = build_model(config.model, tokenizers.source.vocab_size, tokenizers.target.vocab_size)
-    model.load_state_dict(average_checkpoints(checkpoints))
+    weights = average_checkpoints(checkpoints)
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as problem:
+        raise ValueError(
+            f"{checkpoints[0]} is not of the model that {run_dir}'s config.yaml and tokenizer describe "
+            f"({' '.join(str(problem).split()[:25])} ...); name a checkpoint of that run"
+        ) from problem
     return Bundle(
         model=model.eval(),
         model_config=config.model,

@@ -115,6 +115,15 @@ def test_average_takes_named_checkpoints_of_runs_with_one_tokenizer(tmp_path: Pa
     assert load_bundle(tmp_path / "mean").model.output[0, 0] == 3
 
 
+def test_average_takes_a_checkpoint_of_the_folder_it_is_typed_in(tmp_path: Path, tokenizers, monkeypatch):
+    monkeypatch.chdir(run_folder(tmp_path / "run", tokenizers[0], [3.0]) / "checkpoints")
+
+    result = CliRunner().invoke(app, ["average", "recent_step_000001.ckpt", "-o", "mean"])
+
+    assert result.exit_code == 0, result.stderr
+    assert load_bundle("mean").model.output[0, 0] == 3
+
+
 def test_average_refuses_runs_with_different_tokenizers(tmp_path: Path, tokenizers):
     runs = [run_folder(tmp_path / f"run{side}", tokenizers[side], [1.0]) for side in (0, 1)]
     files = [str(run / "checkpoints" / "recent_step_000001.ckpt") for run in runs]
@@ -133,13 +142,20 @@ def test_average_refuses_runs_with_different_tokenizers(tmp_path: Path, tokenize
         (["run", "run"], 2, "error: got 2 places; give one run's folder, or checkpoint files only\n"),
         (["run/checkpoints/recent_step_000001.ckpt", "--last", "2"], 2, "error: --last is for the folder of a run; "),
         (["run"], 1, "has 1 recent checkpoints, 5 were asked for; choose --last 1"),
-        (["nowhere/checkpoints/last.ckpt"], 1, "is not the folder of a run"),
-        (["run/checkpoints/nothing.ckpt"], 1, "error: no checkpoint at run/checkpoints/nothing.ckpt; "),
+        (["nowhere/checkpoints/last.ckpt"], 1, "error: nowhere/checkpoints/last.ckpt does not exist; expected the fol"),
+        (
+            ["run/checkpoints/nothing.ckpt"],
+            1,
+            "error: run/checkpoints/nothing.ckpt does not exist; expected the folder",
+        ),
+        (["run/run.json"], 1, "error: run/run.json is not in the checkpoints/ folder of a run"),
+        (["run/checkpoints/wide.ckpt"], 1, "wide.ckpt is not of the model that "),
     ],
 )
 def test_average_says_what_it_can_take(tmp_path: Path, tokenizers, monkeypatch, arguments, code, message):
     monkeypatch.chdir(tmp_path)
-    run_folder(tmp_path / "run", tokenizers[0], [1.0])
+    run = run_folder(tmp_path / "run", tokenizers[0], [1.0])
+    torch.save({"state_dict": {"model.output": torch.zeros(31, 8)}}, run / "checkpoints" / "wide.ckpt")
 
     result = CliRunner().invoke(app, ["average", *arguments, "-o", "mean"])
 

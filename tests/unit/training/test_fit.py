@@ -11,7 +11,7 @@ import torch
 from pytorch_lightning import Callback
 
 from seq2seq.bundle import load_bundle
-from seq2seq.config import Direction, FinalWeights, TokenizerConfig, to_dict
+from seq2seq.config import Accelerator, Direction, FinalWeights, TokenizerConfig, to_dict
 from seq2seq.evaluation.metrics import corpus_scores
 from seq2seq.text.lines import read_lines
 from seq2seq.training import fit as fit_module
@@ -149,6 +149,67 @@ def test_a_missing_checkpoint_to_resume_from_is_refused(train_config, tmp_path):
         fit(dataclasses.replace(train_config, resume="none.ckpt"), tmp_path / "run")
 
 
+@pytest.fixture
+def stopped(train_config, tmp_path):
+    """A run that has ended, and everything in its folder."""
+    fit(change(train_config, max_steps=3), tmp_path / "run")
+    return tmp_path / "run"
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "best", "bundle/model.safetensors"])
+def test_what_a_run_cannot_go_on_from_is_refused_and_the_run_left_as_it_was(train_config, stopped, name):
+    file = next((stopped / "checkpoints").glob("best*")) if name == "best" else stopped / name
+    before = contents(stopped)
+    message = "holds weights alone" if name == "best" else "is not a readable training checkpoint"
+    with pytest.raises(ValueError, match=message + ".*; expected a"):
+        fit(dataclasses.replace(train_config, resume=str(file)), stopped)
+    assert contents(stopped) == before
+
+
+def test_a_checkpoint_of_another_model_is_refused_and_the_run_left_as_it_was(train_config, stopped):
+    before = contents(stopped)
+    model = dataclasses.replace(train_config.model, d_ff=26)
+    last = str(stopped / "checkpoints" / "last.ckpt")
+    with pytest.raises(ValueError, match=r"not of the model that the options .* is \[24, 16\], expected \[26, 16\]"):
+        fit(dataclasses.replace(train_config, model=model, resume=last), stopped)
+    assert contents(stopped) == before
+
+
+def test_v8_a_run_does_not_go_on_with_another_tokenizer_of_the_same_size(train_config, stopped):
+    before = contents(stopped)
+    tokenizer = TokenizerConfig(vocab_size=280, normalization="identity")
+    data = dataclasses.replace(train_config.data, tokenizer=tokenizer)
+    last = str(stopped / "checkpoints" / "last.ckpt")
+    with pytest.raises(ValueError, match=r"the run to resume has another tokenizer, .*source\.spm: give it"):
+        fit(dataclasses.replace(train_config, data=data, resume=last), stopped)
+    assert contents(stopped) == before
+
+
+def test_a_new_run_does_not_go_into_the_folder_of_another(train_config, stopped):
+    with pytest.raises(ValueError, match="already holds a run; choose another folder, remove it, or go on with it"):
+        fit(train_config, stopped)
+
+
+def test_a_device_that_is_not_there_is_refused_before_any_work(train_config, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    for accelerator in (Accelerator.gpu, Accelerator.mps):
+        with pytest.raises(ValueError, match=f"trainer.accelerator={accelerator.name} is not there: .* or auto"):
+            fit(change(train_config, accelerator=accelerator), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_validation_line_that_is_too_long_is_refused_before_training(train_config, tmp_path):
+    decode = dataclasses.replace(train_config.decode, max_source_length=2)
+    with pytest.raises(ValueError, match=r"line \d+ of the validation source has \d+ pieces, decode.max_source_length"):
+        fit(dataclasses.replace(train_config, decode=decode), tmp_path / "run")
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
 def test_t7_a_nan_is_never_best_and_is_warned_about(train_config, tmp_path, caplog):
     class Fake(Callback):
         values = iter([math.nan, 3.0, 2.0])
@@ -180,7 +241,7 @@ def test_a_run_of_nothing_but_nan_ends_with_the_last_weights(train_config, tmp_p
     assert all(torch.equal(state[name], value) for name, value in weights.items())
 
 
-def test_training_stops_when_patience_is_out(train_config, tmp_path):
+def test_training_stops_when_patience_is_out_and_says_so(train_config, tmp_path, caplog):
     class Worse(Callback):
         value = 10.0
 
@@ -189,7 +250,9 @@ def test_training_stops_when_patience_is_out(train_config, tmp_path):
             pl_module.log("valid/fake", self.value)
 
     config = change(train_config, monitor="valid/fake", patience=2, validate_every=1, max_steps=50)
-    assert fit(config, tmp_path / "run", callbacks=[Worse()]).steps == 3
+    with caplog.at_level(logging.INFO):
+        assert fit(config, tmp_path / "run", callbacks=[Worse()]).steps == 3
+    assert "ended at step 3: valid/fake has not improved in 2 validations (trainer.patience)" in caplog.text
 
 
 def test_an_unknown_metric_to_monitor_is_refused(train_config, tmp_path):
