@@ -79,6 +79,7 @@ def save_bundle(bundle: Bundle, path: str | Path) -> None:
 
     Raises:
         ValueError: if something that is not a bundle is at `path`.
+        OSError: if it cannot be written; nothing is left then.
     """
     path = Path(path).resolve()
     if path.exists() and not _is_bundle(path):
@@ -87,7 +88,10 @@ def save_bundle(bundle: Bundle, path: str | Path) -> None:
     scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
         os.chmod(scratch, 0o755)
-        save_model(bundle.model, str(scratch / WEIGHTS_FILE))
+        try:
+            save_model(bundle.model, str(scratch / WEIGHTS_FILE))
+        except SafetensorError as problem:  # its word for a full disk and the like
+            raise OSError(f"the weights of {path} could not be written ({problem}); is the disk full?") from problem
         (scratch / SOURCE_FILE).write_bytes(bundle.source_tokenizer.model)
         if not bundle.joint:
             (scratch / TARGET_FILE).write_bytes(bundle.target_tokenizer.model)

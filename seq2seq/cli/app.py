@@ -121,6 +121,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _speak_utf8() -> None:
     """Make the standard streams UTF-8 whatever the locale says; text is data here, not a matter of taste."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by the caller (`>&-`), who wants nothing of it
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  for the rest of the process
     # In a C locale, Python hands us file names with escaped bytes; those come out as they went in.
     for stream, errors in ((sys.stdin, "strict"), (sys.stdout, "surrogateescape"), (sys.stderr, "surrogateescape")):
         if isinstance(stream, io.TextIOWrapper):

@@ -49,7 +49,7 @@ def tokenizer(
     ] = False,
 ) -> None:
     """Train a SentencePiece tokenizer on text files, of one language or of both for a joint vocabulary."""
-    from seq2seq.text.lines import read_lines, write_bytes, write_lines
+    from seq2seq.text.lines import check_place, read_lines, write_bytes, write_lines
     from seq2seq.text.tokenizer_training import train_tokenizer
 
     config = TokenizerConfig(
@@ -60,9 +60,11 @@ def tokenizer(
         normalization=normalization,
         max_sentence_bytes=max_sentence_bytes,
     )
+    check_place(output)
+    path = Path(output if output.endswith(".model") else output + ".model")
+    check_place(path)
     lines = [line for file in files for line in read_lines(file)]
     trained, report = train_tokenizer(lines, config, seed=seed)
-    path = Path(output if output.endswith(".model") else output + ".model")
     write_bytes(path, trained.model)
     print(report.summary(), file=sys.stderr)
     print(path)

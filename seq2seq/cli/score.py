@@ -133,7 +133,7 @@ def read_records(path: str) -> list[Record]:
             values = json.loads(line)
             translations = [(str(found["text"]), _ids(found["ids"])) for found in values["translations"]]
             records.append(Record(int(values["line"]), [_ids(part) for part in values["source_ids"]], translations))
-        except (ValueError, KeyError, TypeError) as problem:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as problem:
             raise ValueError(
                 f"{path}: line {number} is not what `seq2seq translate --format jsonl` writes ({problem!r}); expected "
                 "an object with line, source_ids, and translations with text and ids"

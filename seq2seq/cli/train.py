@@ -1,6 +1,7 @@
 """`seq2seq train`: a trained model from the options that Hydra composes."""
 
 import os
+import shlex
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -184,12 +185,21 @@ def _train(cfg: "DictConfig") -> None:
         result = fit(config, run_dir, loggers=loggers, callbacks=callbacks)
     except SystemExit as error:
         if isinstance(error.__context__, KeyboardInterrupt):  # Lightning has tidied up, and exits with 1
+            _tell_how_to_go_on(run_dir)
             raise SystemExit(130) from error
         raise
     bundle = os.path.relpath(result.bundle)
-    print(f"next: seq2seq translate {bundle} INPUT -o OUTPUT", file=sys.stderr)
-    print(f"      seq2seq evaluate {bundle} --source SOURCE --reference REFERENCE", file=sys.stderr, flush=True)
+    typed = shlex.quote(bundle)
+    print(f"next: seq2seq translate {typed} INPUT -o OUTPUT", file=sys.stderr)
+    print(f"      seq2seq evaluate {typed} --source SOURCE --reference REFERENCE", file=sys.stderr, flush=True)
     print(bundle)
+
+
+def _tell_how_to_go_on(run_dir: Path) -> None:
+    """Say after an interrupt what to add to the command, if there is anything to go on from."""
+    last = Path(os.path.relpath(run_dir / "checkpoints" / "last.ckpt"))
+    if last.is_file():
+        print(f"interrupted; to go on, type the same command with resume={shlex.quote(str(last))}", file=sys.stderr)
 
 
 def _in_the_same_folder(overrides: list[str]) -> list[str]:
@@ -202,7 +212,7 @@ def _in_the_same_folder(overrides: list[str]) -> list[str]:
     resume = given.get("resume")
     if not isinstance(resume, str) or "hydra.run.dir" in given:
         return overrides
-    run_dir = Path(resume).parent.parent
+    run_dir = Path(os.path.normpath(Path(resume, "..", "..")))  # `parent` would not leave the folder we are in
     if not (run_dir / "config.yaml").is_file():
         return overrides
     # Quoted, so that Hydra takes whatever stands in a path as it is.

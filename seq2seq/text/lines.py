@@ -121,14 +121,27 @@ def write_bytes(path: str | Path, data: bytes) -> None:
         stream.write(data)
 
 
-@contextlib.contextmanager
-def _whole_file(path: str | Path) -> Iterator[io.BufferedWriter]:
-    """A stream to a temporary file beside `path`, which takes its place if nothing fails."""
+def check_place(path: str | Path) -> None:
+    """Refuse a place that `write_lines` could not write to, to call before the work whose result goes there.
+
+    Raises:
+        FileNotFoundError: the folder does not exist.
+        ValueError: a folder has that name, or there is no name.
+    """
+    if not str(path):
+        raise ValueError("the name of the file to write is empty; give a name")
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise ValueError(f"{path} is a folder; expected the name of a file to write")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"cannot write {path}: there is no folder {target.parent}; create it first")
+
+
+@contextlib.contextmanager
+def _whole_file(path: str | Path) -> Iterator[io.BufferedWriter]:
+    """A stream to a temporary file beside `path`, which takes its place if nothing fails."""
+    check_place(path)
+    target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():  # a pipe or device: renaming would replace it
         with target.open("wb") as stream:
             yield stream
@@ -162,7 +175,11 @@ def find_file(path: str | Path) -> Path:
         FileNotFoundError: neither exists; names both, and the nearest name in that folder.
         ValueError: it is a folder.
     """
+    if not str(path):
+        raise ValueError("the name of the file to read is empty; give a name")
     path = Path(path)
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; expected a text file, plain or .gz")
     twin = path.with_name(path.name.removesuffix(".gz") if path.name.endswith(".gz") else path.name + ".gz")
     for candidate in (path, twin):
         if candidate.is_dir():
@@ -208,6 +225,8 @@ def _not_utf8(name: str, number: int, raw: bytes, error: UnicodeDecodeError, sta
         f"{name}: line {number} is not UTF-8: byte 0x{raw[error.start]:02X} at offset {error.start} of the line "
         f"({error.reason})"
     )
+    if start.startswith(_GZIP_MAGIC):  # from a pipe; files are unpacked
+        return message + "; this is gzip data, unpack it first: `gzip -dc FILE |`"
     if start.startswith(_UTF16_MARKS):
         return message + "; the file starts like UTF-16, convert it with `iconv -f UTF-16 -t UTF-8`"
     return message + "; expected UTF-8, convert the file (for Western text try `iconv -f WINDOWS-1252 -t UTF-8`)"

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 import seq2seq.bundle
@@ -330,6 +330,18 @@ def test_a_save_that_fails_leaves_the_older_bundle_and_nothing_else(joint, saved
     monkeypatch.undo()
     assert_equal(load_bundle(saved), joint)
     assert [file.name for file in saved.parent.iterdir()] == ["bundle"]
+
+
+def test_weights_that_find_no_room_on_the_disk_are_an_error_of_the_system(joint, tmp_path, monkeypatch):
+    def full(*_):
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(seq2seq.bundle, "save_model", full)
+    with pytest.raises(
+        OSError, match=r"the weights of .*b could not be written \(.*No space left.*\); is the disk full"
+    ):
+        save_bundle(joint, tmp_path / "b")
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_older_bundle_is_put_back_when_the_new_one_cannot_take_its_place(joint, saved, monkeypatch):

@@ -99,6 +99,17 @@ def test_streams_are_utf8_in_a_c_locale_and_the_module_is_the_command(tmp_path: 
     assert result.stderr.decode("utf-8").startswith("error: no such file: bündel-火")
 
 
+@pytest.mark.parametrize(("closed", "code"), [("<&- >&-", 0), ("2>&-", 0)])
+def test_a_stream_that_the_caller_has_closed_is_no_crash(tmp_path: Path, closed, code):
+    (tmp_path / "text").write_text("a b\n", encoding="utf-8")
+    typed = f"'{sys.executable}' -m seq2seq evaluate --hypothesis text --reference text --metric bleu {closed}"
+
+    result = subprocess.run(["sh", "-c", typed], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert result.returncode == code, result.stderr
+    assert "Traceback" not in result.stderr
+
+
 def test_main_ends_the_process_with_the_exit_code_and_takes_arguments(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True))
 

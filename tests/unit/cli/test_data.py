@@ -123,7 +123,9 @@ def test_the_tokenizers_of_a_bundle_can_be_used(files, tmp_path):
     rest = {"source_lang": None, "target_lang": None, "model": {}, "decode": {}, "provenance": {}}
     config = {"format_version": 1, "architecture": "encoder_decoder", "joint": False, **described, **rest}
     (bundle / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    report = json.loads(run("check", *files, "--tokenizer", bundle, "--format", "json").stdout)
+    result = run("check", *files, "--tokenizer", bundle, "--format", "json")
+    assert result.exit_code == 0, result.exception
+    report = json.loads(result.stdout)
     lines = files[1].read_text(encoding="utf-8").splitlines()
     trained = Tokenizer.load(bundle / "target.spm")
     assert report["target"]["piece_use"]["pieces"] == sum(map(len, trained.encode_batch(lines)))

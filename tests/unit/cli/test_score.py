@@ -90,6 +90,8 @@ def test_one_way_to_give_the_text_is_asked_for(tiny_bundle_folder, arguments, me
         '{"line": 1}',
         '{"line": 1, "source_ids": [[2]], "translations": [{"text": "x", "ids": "2"}]}',
         '{"line": 1, "source_ids": [[true]], "translations": []}',
+        '{"line": 1e400, "source_ids": [], "translations": []}',
+        pytest.param("[" * 100_000, id="nested too deeply"),
     ],
 )
 def test_json_lines_from_elsewhere_are_refused_by_line(tiny_bundle_folder, line):

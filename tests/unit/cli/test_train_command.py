@@ -87,6 +87,22 @@ def test_a_resumed_run_goes_on_in_its_own_folder_unless_another_is_given(fit, tm
     assert [call[1] for call in fit.calls] == [tmp_path / "old run", tmp_path / "other", tmp_path / "old run"]
 
 
+def test_a_run_is_resumed_from_inside_its_checkpoints(fit, tmp_path, monkeypatch):
+    checkpoints = tmp_path / "old" / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    (tmp_path / "old" / "config.yaml").write_text("", encoding="utf-8")
+    monkeypatch.chdir(checkpoints)
+
+    run([*FILES, "resume=last.ckpt"])
+
+    assert fit.calls[0][1] == tmp_path / "old"
+
+
+def test_the_next_command_is_printed_as_a_shell_takes_it(fit, capsys):
+    run([*FILES, "hydra.run.dir='a b'"])
+    assert "seq2seq translate 'a b/bundle' INPUT" in capsys.readouterr().err
+
+
 def test_a_process_started_again_for_another_device_would_find_the_word_train(fit, monkeypatch):
     typed = ["/usr/bin/seq2seq", "train", *FILES]
     monkeypatch.setattr(sys, "argv", typed)
@@ -170,6 +186,19 @@ def test_an_interrupt_ends_the_command_with_code_130(fit, in_lightning):
     assert CliRunner().invoke(app, ["train", *FILES]).exit_code == 130
 
 
+def test_an_interrupt_says_how_to_go_on_if_there_is_a_checkpoint(fit):
+    stopped = SystemExit(1)
+    stopped.__context__ = KeyboardInterrupt()
+    fit.raises = {1: stopped, 2: stopped}
+    typed = ["train", *FILES, "hydra.run.dir=a b"]
+    assert "resume=" not in CliRunner().invoke(app, typed).stderr
+
+    Path("a b/checkpoints").mkdir()
+    Path("a b/checkpoints/last.ckpt").touch()
+
+    assert "type the same command with resume='a b/checkpoints/last.ckpt'" in CliRunner().invoke(app, typed).stderr
+
+
 def test_another_exit_of_training_keeps_its_code(fit):
     fit.raises = {1: SystemExit(3)}
 
@@ -180,7 +209,7 @@ def test_help_lists_groups_choices_and_every_option_with_its_explanation(fit):
     result = CliRunner().invoke(app, ["train", "--help"])
 
     assert result.exit_code == 0
-    assert "model: transformer_base, transformer_big, transformer_small, transformer_tiny" in result.stdout
+    assert "model: transformer_base, transformer_big, transformer_mini, transformer_small, transformer_tiny" in result.stdout
     assert "seq2seq train experiment=multi30k_de_en data.dir=" in result.stdout
     assert "  trainer.patience=null                    Validations without improvement before" in result.stdout
     for name, _, text in explain():

@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from seq2seq.text.lines import count_lines, find_file, is_blank, iter_lines, read_lines, write_bytes, write_lines
+from seq2seq.text.lines import (
+    check_place,
+    count_lines,
+    find_file,
+    is_blank,
+    iter_lines,
+    read_lines,
+    write_bytes,
+    write_lines,
+)
 
 INSIDE = "a\u2028b\u2029c\x85d\x0ce\x1cf\x1dg\x1eh\x0bi\rj\0k\tl"
 
@@ -168,6 +177,27 @@ def test_a_written_file_follows_the_umask_a_replaced_one_keeps_its_mode_and_link
     assert (tmp_path / "link").is_symlink()
     assert read_lines(tmp_path / "new") == ["b"]
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o604
+
+
+def test_gzip_data_in_a_pipe_is_named():
+    with pytest.raises(ValueError, match="this is gzip data, unpack it first"):
+        list(iter_lines(io.BytesIO(gzip.compress(b"a")), "standard input"))
+
+
+def test_an_empty_name_is_refused():
+    with pytest.raises(ValueError, match="the name of the file to read is empty; give a name"):
+        read_lines("")
+    with pytest.raises(ValueError, match="the name of the file to write is empty; give a name"):
+        write_lines("", ["a"])
+
+
+def test_a_place_can_be_checked_before_the_work(tmp_path):
+    check_place(tmp_path / "new")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*nowhere; create it first"):
+        check_place(tmp_path / "nowhere" / "new")
+    with pytest.raises(ValueError, match="is a folder; expected the name of a file to write"):
+        check_place(tmp_path)
 
 
 def test_a_device_is_written_to_and_not_replaced():
