@@ -209,7 +209,8 @@ def test_help_lists_groups_choices_and_every_option_with_its_explanation(fit):
     result = CliRunner().invoke(app, ["train", "--help"])
 
     assert result.exit_code == 0
-    assert "model: transformer_base, transformer_big, transformer_mini, transformer_small, transformer_tiny" in result.stdout
+    choices = "transformer_base, transformer_big, transformer_mini, transformer_small, transformer_tiny"
+    assert f"model: {choices}" in result.stdout
     assert "seq2seq train experiment=multi30k_de_en data.dir=" in result.stdout
     assert "  trainer.patience=null                    Validations without improvement before" in result.stdout
     for name, _, text in explain():
