@@ -185,7 +185,7 @@ def _first(problem: Exception) -> str:
     """The first thing that a loader found; torch names every tensor that does not fit, on a line each."""
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
     shown = " ".join(lines[:2])
-    return f"{shown} ... and {len(lines) - 2} more" if len(lines) > 2 else shown
+    return f"{shown:.300} ... and {len(lines) - 2} more" if len(lines) > 2 else f"{shown:.300}"
 
 
 def _is_bundle(path: Path) -> bool:

@@ -25,7 +25,7 @@ from seq2seq.cli.search_options import (
 )
 from seq2seq.cli.translate import load_translator
 from seq2seq.config import to_dict
-from seq2seq.text.lines import iter_lines, read_lines, write_lines
+from seq2seq.text.lines import check_place, iter_lines, read_lines, write_lines
 
 if TYPE_CHECKING:
     from seq2seq.evaluation.report import Report, Scoring
@@ -195,6 +195,8 @@ def run(files: Files, scoring: "Scoring", search: Search) -> "Report":
 
     first = files.hypothesis if files.source is None else files.source
     assert first is not None, "check_usage lets neither pass"
+    if files.output is not None:
+        check_place(files.output)
     lines = _read(first)
     references = [_read(name, beside=(first, lines)) for name in files.references]
     baseline = None if files.paired is None else _read(files.paired, beside=(first, lines))

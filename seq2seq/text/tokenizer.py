@@ -97,8 +97,18 @@ class Tokenizer:
         return frozenset(id_ for id_ in range(self.vocab_size) if self._processor.is_byte(id_))
 
     def encode(self, line: str) -> list[int]:
-        """Ids of one line, without BOS and EOS; no id for an empty one."""
-        ids: list[int] = self._processor.encode(line, out_type=int)
+        """Ids of one line, without BOS and EOS; no id for an empty one.
+
+        Raises:
+            ValueError: the line has half a surrogate pair, so there is no UTF-8 for it.
+        """
+        try:
+            ids: list[int] = self._processor.encode(line, out_type=int)
+        except RuntimeError as error:
+            raise ValueError(
+                f"{line!r:.80} cannot be written as UTF-8; expected text without half a surrogate pair, read the file "
+                "with errors='strict'"
+            ) from error
         return ids
 
     def encode_batch(self, lines: Sequence[str]) -> list[list[int]]:

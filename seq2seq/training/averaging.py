@@ -27,7 +27,7 @@ def checkpoint_weights(path: str | Path) -> dict[str, Tensor]:
     except Exception as problem:  # torch raises many kinds for a damaged file
         raise ValueError(
             f"{path} is not a readable training checkpoint ({type(problem).__name__}: "
-            f"{str(problem).partition(chr(10))[0]:.200}); expected a file of a run's checkpoints/ folder"
+            f"{str(problem).partition('. ')[0]:.200}); expected a file of a run's checkpoints/ folder"
         ) from problem
     return {name.removeprefix(_PREFIX): value for name, value in state.items() if name.startswith(_PREFIX)}
 

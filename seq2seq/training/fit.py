@@ -203,6 +203,11 @@ def _validation(
 
 def _finish(config: TrainConfig, run_dir: Path, trainer: Trainer, best: ModelCheckpoint) -> FitResult:
     """Write the bundle."""
+    if not (run_dir / "checkpoints" / "last.ckpt").exists():
+        raise ValueError(
+            f"no step was taken: resume={config.resume} has reached the limits already; raise trainer.max_steps, "
+            "max_epochs or max_minutes"
+        )
     checkpoints = _final_checkpoints(config, run_dir, best)
     score = _best_score(best)
     steps = trainer.global_step

@@ -121,9 +121,11 @@ class Translator:
             on_notice: Told of each line that was truncated or split; by default a warning is logged.
 
         Raises:
-            ValueError: if a line is too long and `decode.long_lines` is error. This, and any error of the iterable
-                itself, comes after the translations of the lines before it.
+            ValueError: if `lines` is one string, or a line is too long and `decode.long_lines` is error. That, and
+                any error of the iterable itself, comes after the translations of the lines before it.
         """
+        if isinstance(lines, str):
+            raise ValueError("lines is an iterable of strings, got one string; write stream([text])")
         decode = decode or self.bundle.decode
         sources = (self._prepare(*line, decode) for line in _numbered(lines, None))
         while True:
@@ -148,8 +150,13 @@ class Translator:
             decode: Length penalty, longest source and batch size; None takes the bundle's.
 
         Raises:
-            ValueError: if the numbers of lines differ, or a source is longer than `max_source_length`.
+            ValueError: if a side is a single string, the numbers of lines differ, or a source is longer than
+                `max_source_length`.
         """
+        if isinstance(sources, str) or isinstance(targets, str):
+            raise ValueError(
+                "sources and targets are lists of strings, got one string; write score([source], [target])"
+            )
         if len(sources) != len(targets):
             raise ValueError(f"got {len(sources)} sources and {len(targets)} targets; give one target for each source")
         decode = decode or self.bundle.decode

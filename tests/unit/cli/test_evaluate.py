@@ -279,6 +279,13 @@ def test_options_that_do_not_go_together_are_a_usage_error(arguments: tuple[str,
         raise result.exception
 
 
+def test_an_output_that_cannot_be_written_is_refused_before_a_model_is_loaded(reference, tmp_path, monkeypatch):
+    monkeypatch.setattr("seq2seq.cli.evaluate.load_translator", lambda *_: pytest.fail("loaded"))
+    result = call("bundle", "--source", reference, "--reference", reference, "-o", tmp_path / "nowhere" / "out")
+    assert result.exit_code == 1
+    assert "there is no folder" in str(result.exception)
+
+
 def test_a_missing_file_is_reported_by_name(hypothesis: Path) -> None:
     result = call("--hypothesis", hypothesis, "--reference", "nowhere.txt")
     assert isinstance(result.exception, FileNotFoundError)

@@ -43,6 +43,11 @@ def test_unusual_characters_survive(unigram):
         assert all(0 <= id_ < unigram.vocab_size for id_ in unigram.encode(line))
 
 
+def test_half_a_surrogate_pair_is_refused(unigram):
+    with pytest.raises(ValueError, match=r"'a\\ud800b' cannot be written as UTF-8; expected text without half a"):
+        unigram.encode("a\ud800b")
+
+
 def test_special_ids_are_dropped_from_text_and_kept_in_pieces(unigram, corpus):
     ids = unigram.encode(corpus[0])
     assert unigram.decode([1, *ids, 3, 2, 0, 0]) == corpus[0]

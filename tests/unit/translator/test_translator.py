@@ -158,6 +158,10 @@ def test_as_many_prefixes_as_lines_are_asked_for(translator):
 def test_a_string_in_place_of_a_list_is_refused(translator):
     with pytest.raises(ValueError, match=r"got one string; write translate\(\[text\]\)"):
         translator.translate("owl")
+    with pytest.raises(ValueError, match=r"got one string; write stream\(\[text\]\)"):
+        list(translator.stream("owl"))
+    with pytest.raises(ValueError, match=r"got one string; write score\(\[source\], \[target\]\)"):
+        translator.score("owl", "die")
 
 
 def test_notices_are_logged_unless_someone_listens(translator, caplog):
