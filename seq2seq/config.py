@@ -407,6 +407,10 @@ class TrainerConfig:
             "training would never end; give trainer.max_epochs, trainer.max_steps or trainer.max_minutes",
         )
         _require(
+            self.final_weights is not FinalWeights.best or self.keep_best > 0,
+            "trainer.final_weights=best needs trainer.keep_best > 0; or choose trainer.final_weights=last",
+        )
+        _require(
             self.final_weights is not FinalWeights.average or self.average_last > 0,
             "trainer.final_weights=average needs trainer.average_last > 0",
         )

@@ -18,7 +18,11 @@ def average(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The bundle to write.")],
     last: Annotated[
-        int | None, typer.Option(min=1, help="Of a run's folder: how many of its latest checkpoints (default: 5).")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Of a run's folder: how many of its latest checkpoints (default: the latest 5, or all if fewer).",
+        ),
     ] = None,
 ) -> None:
     """Average the weights of checkpoints into a bundle, often some tenths of a BLEU point better than any of them."""
@@ -36,7 +40,7 @@ def average(
         raise UsageError(f"got {len(checkpoints)} places; give one run's folder, or checkpoint files only")
     if last is not None and not folders:
         raise UsageError("--last is for the folder of a run; with checkpoint files, name those to average")
-    files = latest_checkpoints(folders[0], 5 if last is None else last) if folders else checkpoints
+    files = latest_checkpoints(folders[0], last) if folders else checkpoints
     save_bundle(bundle_from_checkpoints(_run_of(files), files), output)
     print(f"averaged {', '.join(file.name for file in files)}", file=sys.stderr)
     print(output)

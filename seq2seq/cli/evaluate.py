@@ -175,7 +175,11 @@ def check_usage(files: Files, search: Search) -> None:
         )
     if files.hypothesis is not None:
         idle = [name for name in ("source", "output") if getattr(files, name) is not None]
-        idle += [*search.overrides, *(["threads"] if search.threads is not None else [])]
+        idle += [
+            *search.overrides,
+            *(["device"] if search.device != "auto" else []),
+            *(["threads"] if search.threads is not None else []),
+        ]
         if idle:
             raise UsageError(f"{', '.join(idle)}: only of use with a model, but --hypothesis was given")
     read = [files.hypothesis, files.source, files.paired, *files.references]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seq2seq import __version__
 from seq2seq.cli import UsageError
 from seq2seq.cli.options import check_overrides, explain, schema
 from seq2seq.config import TrainConfig, from_dict
@@ -108,7 +109,11 @@ def run(arguments: Sequence[str]) -> None:
     """
     import hydra
     from hydra._internal.utils import get_args_parser
+    from hydra.core.hydra_config import HydraConfig
 
+    if "--version" in arguments:
+        print(f"seq2seq {__version__}")
+        return
     parsed = get_args_parser().parse_intermixed_args(list(arguments))
     own = [Path(folder) for folder in (parsed.config_dir, parsed.config_path) if folder]
     check_overrides(parsed.overrides, [conf_dir(), *own])
@@ -124,6 +129,8 @@ def run(arguments: Sequence[str]) -> None:
         except (ValueError, OSError) as error:
             # raised after Hydra, which would print a traceback here; in a --multirun the other jobs still run
             failures.append(error)
+            if parsed.multirun:
+                print(f"error: job {HydraConfig.get().job.num}: {error}", file=sys.stderr, flush=True)
 
     try:
         # flags first: Hydra itself refuses options on both sides of a flag
@@ -133,6 +140,8 @@ def run(arguments: Sequence[str]) -> None:
             hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="train")(train)()
     finally:
         sys.argv = typed
+    if failures and parsed.multirun:
+        raise ValueError(f"{len(failures)} of the jobs failed, as said above")
     if failures:
         raise failures[0]
 

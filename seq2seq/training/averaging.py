@@ -8,6 +8,7 @@ import torch
 from seq2seq.shapes import Tensor
 
 _PREFIX = "model."
+_USUAL = 5
 
 
 def checkpoint_weights(path: str | Path) -> dict[str, Tensor]:
@@ -66,8 +67,8 @@ def _check_same(first: dict[str, Tensor], other: dict[str, Tensor], first_path: 
             )
 
 
-def latest_checkpoints(run_dir: str | Path, last: int) -> list[Path]:
-    """The `last` newest of the checkpoints that a run kept for averaging, oldest first.
+def latest_checkpoints(run_dir: str | Path, last: int | None = None) -> list[Path]:
+    """The `last` newest of the checkpoints that a run kept for averaging, oldest first; by default up to 5.
 
     Raises:
         FileNotFoundError: if the folder has none.
@@ -79,6 +80,8 @@ def latest_checkpoints(run_dir: str | Path, last: int) -> list[Path]:
             f"{run_dir} has no checkpoints/recent_step_*.ckpt; train with trainer.average_last > 0, or name "
             "checkpoint files"
         )
+    if last is None:
+        return found[-_USUAL:]
     if len(found) < last:
         raise ValueError(
             f"{run_dir} has {len(found)} recent checkpoints, {last} were asked for; choose --last {len(found)}"

@@ -8,7 +8,7 @@ import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 
-from seq2seq.config import TrainerConfig
+from seq2seq.config import TrainerConfig, nearest
 from seq2seq.shapes import Tensor
 from seq2seq.training.averaging import checkpoint_weights
 
@@ -104,6 +104,29 @@ def early_stopping(config: TrainerConfig) -> list[Callback]:
             check_finite=False,  # a NaN counts as no improvement; MonitorWatch says so
         )
     ]
+
+
+VALIDATION_METRICS = (
+    "valid/bleu",
+    "valid/chrf",
+    "valid/loss",
+    "valid/nll",
+    "valid/perplexity",
+    "valid/teacher_forced_accuracy",
+)
+"""What every run logs at each validation; further callbacks may log more."""
+
+
+def check_monitor(monitor: str) -> None:
+    """Refuse to watch a metric that no run logs.
+
+    Raises:
+        ValueError: naming those that there are.
+    """
+    if monitor not in VALIDATION_METRICS:
+        raise ValueError(
+            f"trainer.monitor={monitor} is not a metric of validation{nearest(monitor, VALIDATION_METRICS)}"
+        )
 
 
 class MonitorWatch(Callback):

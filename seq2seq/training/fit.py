@@ -21,6 +21,7 @@ from seq2seq.training.checkpoints import (
     MonitorWatch,
     best_checkpoints,
     check_complete,
+    check_monitor,
     check_same_model,
     early_stopping,
     last_checkpoint,
@@ -82,6 +83,8 @@ def fit(
 
 def _fit(config: TrainConfig, run_dir: Path, loggers: Sequence[Logger], callbacks: Sequence[Callback]) -> FitResult:
     _check_start(config, run_dir)
+    if not callbacks:
+        check_monitor(config.trainer.monitor)
     if config.trainer.num_threads is not None:
         torch.set_num_threads(config.trainer.num_threads)
     text = read_text(config.data, config.seed)

@@ -278,6 +278,8 @@ class Translator:
 def _numbered(lines: Iterable[str], prefixes: Sequence[str] | None) -> Iterator[tuple[int, str, str]]:
     """Line numbers, lines and prefixes."""
     for at, line in enumerate(lines):
+        if not isinstance(line, str):
+            raise ValueError(f"line {at + 1} is {line!r:.40}, expected a string")
         yield at + 1, line, prefixes[at] if prefixes is not None else ""
 
 

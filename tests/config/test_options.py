@@ -99,6 +99,7 @@ REFUSED = [
     (TrainerConfig, TRAINER | {"accumulate": 0}, "accumulate=0 is not positive"),
     (TrainerConfig, TRAINER | {"log_every": 0}, "log_every=0 is not positive"),
     (TrainerConfig, TRAINER | {"keep_best": -1}, "keep_best=-1 is negative"),
+    (TrainerConfig, TRAINER | {"keep_best": 0}, "trainer.final_weights=best needs trainer.keep_best > 0"),
     (TrainerConfig, TRAINER | {"average_last": -1}, "average_last=-1 is negative"),
     (TrainerConfig, TRAINER | {"num_samples": -1}, "num_samples=-1 is negative"),
     (TrainerConfig, TRAINER | {"final_weights": "average", "average_last": 0}, "needs trainer.average_last > 0"),

@@ -265,6 +265,7 @@ def test_every_search_option_reaches_the_model(tmp_path: Path, translator: type[
         (("--hypothesis", "h"), "--reference is missing"),
         (("bundle", "--reference", "r"), "a model needs text to translate; give --source FILE"),
         (("--hypothesis", "h", "--reference", "r", "--beam-size", "3"), "beam_size: only of use with a model"),
+        (("--hypothesis", "h", "--reference", "r", "--device", "cpu"), "device: only of use with a model"),
         (
             ("--hypothesis", "h", "--reference", "r", "--output", "o", "--threads", "2"),
             "output, threads: only of use with a model",

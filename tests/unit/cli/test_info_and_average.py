@@ -141,7 +141,7 @@ def test_average_refuses_runs_with_different_tokenizers(tmp_path: Path, tokenize
     [
         (["run", "run"], 2, "error: got 2 places; give one run's folder, or checkpoint files only\n"),
         (["run/checkpoints/recent_step_000001.ckpt", "--last", "2"], 2, "error: --last is for the folder of a run; "),
-        (["run"], 1, "has 1 recent checkpoints, 5 were asked for; choose --last 1"),
+        (["run", "--last", "5"], 1, "has 1 recent checkpoints, 5 were asked for; choose --last 1"),
         (["nowhere/checkpoints/last.ckpt"], 1, "error: nowhere/checkpoints/last.ckpt does not exist; expected the fol"),
         (
             ["run/checkpoints/nothing.ckpt"],

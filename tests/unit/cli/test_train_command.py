@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from seq2seq import __version__
 from seq2seq.cli import UsageError
 from seq2seq.cli.app import app
 from seq2seq.cli.options import check_overrides, explain, option_names
@@ -227,14 +228,21 @@ def test_the_composed_options_are_shown_on_stdout_without_training(fit):
     assert fit.calls == []
 
 
-def test_a_multirun_goes_on_after_a_failed_job_and_then_reports_it(fit):
+def test_a_multirun_goes_on_after_a_failed_job_and_says_which_and_how_many(fit, capsys):
     fit.raises = {1: ValueError("first one failed")}
 
-    with pytest.raises(ValueError, match="first one failed"):
+    with pytest.raises(ValueError, match="1 of the jobs failed, as said above"):
         run([*FILES, "--multirun", "model.dropout=0.2,0.3"])
 
     assert [call[0].model.dropout for call in fit.calls] == [0.2, 0.3]
     assert len({call[1] for call in fit.calls}) == 2
+    assert "error: job 0: first one failed" in capsys.readouterr().err
+
+
+def test_the_version_is_ours_and_not_that_of_hydra(fit, capsys):
+    run(["--version"])
+    assert capsys.readouterr().out == f"seq2seq {__version__}\n"
+    assert fit.calls == []
 
 
 def test_a_users_own_folder_is_found_beside_ours(fit, tmp_path):

@@ -50,6 +50,7 @@ def test_the_latest_checkpoints_of_a_run_are_found_by_step(tmp_path):
         save(tmp_path / "checkpoints" / f"recent_step_{step:06d}.ckpt", w=torch.zeros(1))
     names = [path.name for path in latest_checkpoints(tmp_path, 2)]
     assert names == ["recent_step_000020.ckpt", "recent_step_000100.ckpt"]
+    assert len(latest_checkpoints(tmp_path)) == 3
     with pytest.raises(ValueError, match="has 3 recent checkpoints, 4 were asked for; choose --last 3"):
         latest_checkpoints(tmp_path, 4)
     with pytest.raises(FileNotFoundError, match="has no checkpoints/recent_step"):

@@ -264,9 +264,17 @@ def test_training_stops_when_patience_is_out_and_says_so(train_config, tmp_path,
 
 def test_an_unknown_metric_to_monitor_is_refused(train_config, tmp_path):
     with pytest.raises(
-        ValueError, match=r"trainer\.monitor=valid/blue is not a logged metric; expected one of valid/bleu"
+        ValueError, match=r"trainer\.monitor=valid/blue is not a metric of validation; did you mean 'valid/bleu'\?"
     ):
         fit(change(train_config, monitor="valid/blue"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_metric_that_no_callback_logs_is_refused_at_the_first_validation(train_config, tmp_path):
+    with pytest.raises(
+        ValueError, match=r"trainer\.monitor=valid/mine is not a logged metric; expected one of valid/bleu"
+    ):
+        fit(change(train_config, monitor="valid/mine"), tmp_path / "run", callbacks=[Steps()])
 
 
 def test_r4_a_checkpoint_holds_only_plain_types_and_loads_weights_only(train_config, tmp_path):

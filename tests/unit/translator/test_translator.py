@@ -158,6 +158,8 @@ def test_as_many_prefixes_as_lines_are_asked_for(translator):
 def test_a_string_in_place_of_a_list_is_refused(translator):
     with pytest.raises(ValueError, match=r"got one string; write translate\(\[text\]\)"):
         translator.translate("owl")
+    with pytest.raises(ValueError, match=r"line 2 is None, expected a string"):
+        list(translator.stream(iter(["owl", None])))
     with pytest.raises(ValueError, match=r"got one string; write stream\(\[text\]\)"):
         list(translator.stream("owl"))
     with pytest.raises(ValueError, match=r"got one string; write score\(\[source\], \[target\]\)"):
