@@ -22,8 +22,8 @@ def token_batches(
 ) -> list[list[int]]:
     """Indices of the pairs of each batch; every pair is in exactly one.
 
-    Pairs are sorted by target and then source length, so that a batch holds neighbours and little padding; pairs of
-    equal lengths and the batches themselves are shuffled anew each epoch.
+    Pairs are sorted by their longer side, which the budget counts, then by target and source length, so that a batch
+    holds neighbours and little padding; pairs of equal lengths and the batches themselves are shuffled anew each epoch.
 
     Args:
         source_lengths: Pieces of each source, EOS included.
@@ -45,7 +45,7 @@ def token_batches(
         )
     rng = np.random.default_rng((seed, epoch))
     order = rng.permutation(len(longest)) if shuffle else np.arange(len(longest))
-    order = order[np.lexsort((source[order], target[order]))]
+    order = order[np.lexsort((source[order], target[order], longest[order]))]
     batches: list[list[int]] = []
     batch: list[int] = []
     width = 0
