@@ -1,6 +1,6 @@
 """From options to a network with fresh weights."""
 
-from typing import cast
+from typing import TypeVar, cast
 
 from torch import nn
 
@@ -10,6 +10,8 @@ from seq2seq.models.encoder import Encoder, EncoderLayer
 from seq2seq.models.encoder_decoder import EncoderDecoder
 from seq2seq.nn.embedding import Embedding
 from seq2seq.nn.initialization import initialize
+
+Layer = TypeVar("Layer", EncoderLayer, DecoderLayer)
 
 
 def embedding_rows(vocab_size: int, vocab_multiple: int) -> int:
@@ -37,39 +39,31 @@ def build_model(config: ModelConfig, source_vocab_size: int, target_vocab_size: 
     target_rows = source_rows
     if config.tying is not Tying.three_way:
         target_rows = nn.Embedding(embedding_rows(target_vocab_size, config.vocab_multiple), config.d_model)
-    encoder_layers = [
-        EncoderLayer(
-            d_model=config.d_model,
-            num_heads=config.num_heads,
-            d_ff=config.d_ff,
-            dropout=config.dropout,
-            attention_dropout=config.attention_dropout,
-            activation_dropout=config.activation_dropout,
-            norm_eps=config.norm_eps,
-        )
-        for _ in range(config.num_encoder_layers)
-    ]
-    decoder_layers = [
-        DecoderLayer(
-            d_model=config.d_model,
-            num_heads=config.num_heads,
-            d_ff=config.d_ff,
-            dropout=config.dropout,
-            attention_dropout=config.attention_dropout,
-            activation_dropout=config.activation_dropout,
-            norm_eps=config.norm_eps,
-        )
-        for _ in range(config.num_decoder_layers)
-    ]
     output = cast(nn.Parameter, target_rows.weight)
     if config.tying is Tying.none:
         output = nn.Parameter(target_rows.weight.detach().clone())
     model = EncoderDecoder(
-        Encoder(Embedding(source_rows, config.dropout), encoder_layers),
-        Decoder(Embedding(target_rows, config.dropout), decoder_layers),
+        Encoder(Embedding(source_rows, config.dropout), _layers(EncoderLayer, config.num_encoder_layers, config)),
+        Decoder(Embedding(target_rows, config.dropout), _layers(DecoderLayer, config.num_decoder_layers, config)),
         output,
     )
     initialize(model)
     if config.tying is Tying.none:
         nn.init.normal_(model.output, std=config.d_model**-0.5)
     return model
+
+
+def _layers(kind: type[Layer], count: int, config: ModelConfig) -> list[Layer]:
+    """`count` fresh layers of the configured sizes."""
+    return [
+        kind(
+            d_model=config.d_model,
+            num_heads=config.num_heads,
+            d_ff=config.d_ff,
+            dropout=config.dropout,
+            attention_dropout=config.attention_dropout,
+            activation_dropout=config.activation_dropout,
+            norm_eps=config.norm_eps,
+        )
+        for _ in range(count)
+    ]
