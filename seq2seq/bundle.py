@@ -97,6 +97,8 @@ def save_bundle(bundle: Bundle, path: str | Path) -> None:
             (scratch / TARGET_FILE).write_bytes(bundle.target_tokenizer.model)
         text = json.dumps(_describe(bundle), indent=2, ensure_ascii=False) + "\n"
         (scratch / CONFIG_FILE).write_text(text, encoding="utf-8")
+        for file in scratch.iterdir():
+            file.chmod(0o644)  # safetensors makes files that nobody else may read
         _put_in_place(scratch, path)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)

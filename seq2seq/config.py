@@ -180,44 +180,44 @@ class TokenizerConfig:
         floor = 4 + 256 * self.byte_fallback
         _require(
             self.vocab_size > floor,
-            f"tokenizer.vocab_size={self.vocab_size} leaves no room beside {floor} special and byte pieces; "
-            f"choose more than {floor}" + (" or tokenizer.byte_fallback=false" if self.byte_fallback else ""),
+            f"data.tokenizer.vocab_size={self.vocab_size} leaves no room beside {floor} special and byte pieces; "
+            f"choose more than {floor}" + (" or data.tokenizer.byte_fallback=false" if self.byte_fallback else ""),
         )
         _require(
             0.98 <= self.character_coverage <= 1.0,
-            f"tokenizer.character_coverage={self.character_coverage} is not between 0.98 and 1, which SentencePiece "
-            "can train with; 0.9995 suits Chinese and Japanese, 1.0 other languages",
+            f"data.tokenizer.character_coverage={self.character_coverage} is not between 0.98 and 1, which "
+            "SentencePiece can train with; 0.9995 suits Chinese and Japanese, 1.0 other languages",
         )
         _require(
             0 <= self.sampling_alpha < _TOO_LARGE,
-            f"tokenizer.sampling_alpha={self.sampling_alpha} is negative or infinite; 0 is off, 0.2 is usual",
+            f"data.tokenizer.sampling_alpha={self.sampling_alpha} is negative or infinite; 0 is off, 0.2 is usual",
         )
-        _positive("tokenizer.vocab_size", self.vocab_size)
-        _require(self.sampling_nbest > 1, f"tokenizer.sampling_nbest={self.sampling_nbest} must be at least 2")
-        _probability("tokenizer.bpe_dropout", self.bpe_dropout)
+        _positive("data.tokenizer.vocab_size", self.vocab_size)
+        _require(self.sampling_nbest > 1, f"data.tokenizer.sampling_nbest={self.sampling_nbest} must be at least 2")
+        _probability("data.tokenizer.bpe_dropout", self.bpe_dropout)
         _require(
             10 <= self.max_sentence_bytes <= 2**30,
-            f"tokenizer.max_sentence_bytes={self.max_sentence_bytes} is not between 10 and 2^30, which SentencePiece "
-            "can train with",
+            f"data.tokenizer.max_sentence_bytes={self.max_sentence_bytes} is not between 10 and 2^30, which "
+            "SentencePiece can train with",
         )
         _require(
             self.kind is TokenizerKind.bpe or self.bpe_dropout == 0,
-            f"tokenizer.bpe_dropout={self.bpe_dropout} needs tokenizer.kind=bpe, got {self.kind.name}; "
-            "with unigram use tokenizer.sampling_alpha",
+            f"data.tokenizer.bpe_dropout={self.bpe_dropout} needs data.tokenizer.kind=bpe, got {self.kind.name}; "
+            "with unigram use data.tokenizer.sampling_alpha",
         )
         _require(
             self.kind is TokenizerKind.unigram or self.sampling_alpha == 0,
-            f"tokenizer.sampling_alpha={self.sampling_alpha} needs tokenizer.kind=unigram, got {self.kind.name}; "
-            "with bpe use tokenizer.bpe_dropout",
+            f"data.tokenizer.sampling_alpha={self.sampling_alpha} needs data.tokenizer.kind=unigram, got "
+            f"{self.kind.name}; with bpe use data.tokenizer.bpe_dropout",
         )
         _require(
             self.target_model is None or not self.joint,
-            "tokenizer.target_model is for separate vocabularies; set tokenizer.joint=false or leave it out",
+            "data.tokenizer.target_model is for separate vocabularies; set data.tokenizer.joint=false or leave it out",
         )
         _require(
             self.joint or (self.source_model is None) == (self.target_model is None),
-            "tokenizer.joint=false with a trained tokenizer needs both tokenizer.source_model and "
-            "tokenizer.target_model",
+            "data.tokenizer.joint=false with a trained tokenizer needs both data.tokenizer.source_model and "
+            "data.tokenizer.target_model",
         )
 
 
@@ -269,8 +269,8 @@ class DataConfig:
 class OptimConfig:
     """Loss, optimiser and learning-rate schedule (paper, sections 5.3 and 5.4)."""
 
-    warmup_steps: int = 4000
-    """Optimiser steps of linear warm-up; Post-LN stacks need it."""
+    warmup_steps: int = 1000
+    """Optimiser steps of linear warm-up, which Post-LN stacks need; the paper's own is 4000, for 100,000 steps."""
     lr_factor: float = 1.0
     """Multiplies d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)."""
     beta1: float = 0.9

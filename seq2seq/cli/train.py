@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -116,6 +117,9 @@ def run(arguments: Sequence[str]) -> None:
         return
     parsed = get_args_parser().parse_intermixed_args(list(arguments))
     own = [Path(folder) for folder in (parsed.config_dir, parsed.config_path) if folder]
+    for folder in own:
+        if not folder.is_dir():
+            raise UsageError(f"--config-dir {folder}: there is no such folder")
     check_overrides(parsed.overrides, [conf_dir(), *own])
     register()
     typed = sys.argv
@@ -129,6 +133,7 @@ def run(arguments: Sequence[str]) -> None:
         except (ValueError, OSError) as error:
             # raised after Hydra, which would print a traceback here; in a --multirun the other jobs still run
             failures.append(error)
+            _remove_unused(Path(HydraConfig.get().runtime.output_dir))
             if parsed.multirun:
                 print(f"error: job {HydraConfig.get().job.num}: {error}", file=sys.stderr, flush=True)
 
@@ -144,6 +149,12 @@ def run(arguments: Sequence[str]) -> None:
         raise ValueError(f"{len(failures)} of the jobs failed, as said above")
     if failures:
         raise failures[0]
+
+
+def _remove_unused(run_dir: Path) -> None:
+    """Remove the folder of a run that was refused: one with nothing in it but Hydra's own files."""
+    if run_dir.is_dir() and {path.name for path in run_dir.iterdir()} <= {".hydra", "train.log"}:
+        shutil.rmtree(run_dir)
 
 
 @contextmanager

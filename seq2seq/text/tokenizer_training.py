@@ -73,7 +73,7 @@ def train_tokenizer(
     """
     if config.normalization not in NORMALIZATION_RULES:
         raise ValueError(
-            f"tokenizer.normalization={config.normalization} is not a rule of SentencePiece; "
+            f"data.tokenizer.normalization={config.normalization} is not a rule of SentencePiece; "
             f"choose one of {', '.join(NORMALIZATION_RULES)}"
         )
     usable, counts = _select(lines, config.max_sentence_bytes, seed)
@@ -143,7 +143,7 @@ def _nothing_usable(counts: dict[str, int], config: TokenizerConfig) -> str:
         return "the tokenizer's training text has no lines; give files with text"
     return (
         f"the tokenizer's training text has no usable line: of {counts['lines']} lines {counts['blank']} are blank, "
-        f"{counts['long']} have more than tokenizer.max_sentence_bytes={config.max_sentence_bytes} bytes and "
+        f"{counts['long']} have more than data.tokenizer.max_sentence_bytes={config.max_sentence_bytes} bytes and "
         f"{counts['reserved']} contain the reserved character U+2585; split long lines into sentences "
         "or raise the limit"
     )
@@ -154,17 +154,17 @@ def _explained(message: str, config: TokenizerConfig, num_lines: int) -> str:
     too_large = re.search(r"Vocabulary size too high.*<= (\d+)", message)
     if too_large:
         return (
-            f"tokenizer.vocab_size={config.vocab_size} is more than {num_lines} lines of text can fill; "
-            f"the largest possible for them is {too_large[1]}: set tokenizer.vocab_size={too_large[1]} or less, "
+            f"data.tokenizer.vocab_size={config.vocab_size} is more than {num_lines} lines of text can fill; "
+            f"the largest possible for them is {too_large[1]}: set data.tokenizer.vocab_size={too_large[1]} or less, "
             "or give more text"
         )
     too_small = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
     if too_small:
         return (
-            f"tokenizer.vocab_size={config.vocab_size} has no room for the characters of the text; set it to "
-            f"{too_small[1]} or more, or lower tokenizer.character_coverage={config.character_coverage}"
+            f"data.tokenizer.vocab_size={config.vocab_size} has no room for the characters of the text; set it to "
+            f"{too_small[1]} or more, or lower data.tokenizer.character_coverage={config.character_coverage}"
         )
     return (
         f"SentencePiece could not train a {config.kind.name} tokenizer of {config.vocab_size} pieces on {num_lines} "
-        f"lines: {message}; try more text or a smaller tokenizer.vocab_size"
+        f"lines: {message}; try more text or a smaller data.tokenizer.vocab_size"
     )

@@ -92,16 +92,37 @@ def check_same_model(path: str | Path, weights: dict[str, Tensor]) -> None:
             )
 
 
-def early_stopping(config: TrainerConfig) -> list[Callback]:
+class Patience(EarlyStopping):
+    """Lightning's early stopping, which looks away until the warm-up is over: before that, nothing is learned yet.
+
+    Args:
+        warmup_steps: Optimiser steps.
+        monitor: Name of the metric.
+        mode: "min" or "max".
+        patience: Validations without improvement.
+    """
+
+    def __init__(self, warmup_steps: int, monitor: str, mode: str, patience: int) -> None:
+        # A NaN counts as no improvement, and MonitorWatch says so.
+        super().__init__(monitor=monitor, mode=mode, patience=patience, check_finite=False)
+        self.warmup_steps = warmup_steps
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Count a validation, if it comes after the warm-up."""
+        if trainer.global_step >= self.warmup_steps:
+            super().on_validation_end(trainer, pl_module)
+
+
+def early_stopping(config: TrainerConfig, warmup_steps: int) -> list[Callback]:
     """Stops after `patience` validations without improvement; none when there is no patience set."""
     if config.patience is None:
         return []
     return [
-        EarlyStopping(
+        Patience(
+            warmup_steps,
             monitor=config.monitor,
             mode=config.monitor_direction.name,
             patience=config.patience,
-            check_finite=False,  # a NaN counts as no improvement; MonitorWatch says so
         )
     ]
 

@@ -104,6 +104,7 @@ def _fit(config: TrainConfig, run_dir: Path, loggers: Sequence[Logger], callback
         f"{model.num_parameters():,}",
         100 * data.padding_share(),
     )
+    _warn_of_warmup(config, data)
     limits = Limits(config.trainer.max_steps, config.trainer.max_minutes, config.trainer.max_epochs)
     best = best_checkpoints(config.trainer, run_dir / "checkpoints")
     trainer = Trainer(
@@ -116,7 +117,7 @@ def _fit(config: TrainConfig, run_dir: Path, loggers: Sequence[Logger], callback
             best,
             *([recent_checkpoints(config.trainer, run_dir / "checkpoints")] if config.trainer.average_last else []),
             last_checkpoint(run_dir / "checkpoints"),
-            *early_stopping(config.trainer),
+            *early_stopping(config.trainer, config.optim.warmup_steps),
             *callbacks,
         ],
         max_epochs=config.trainer.max_epochs or -1,
@@ -166,6 +167,22 @@ def _check_lengths(config: TrainConfig, lines: Sequence[str], tokenizers: Tokeni
                 f"line {number} of the validation source has {len(ids) + 1} pieces, decode.max_source_length is "
                 f"{config.decode.max_source_length}; shorten it, raise the limit, or choose decode.long_lines=truncate"
             )
+
+
+def _warn_of_warmup(config: TrainConfig, data: ParallelDataModule) -> None:
+    """Say so when most of the run would be warm-up, in which next to nothing is learned."""
+    an_epoch = -(-len(data.epoch_batches(data.plain, epoch=0)) // config.trainer.accumulate)
+    limits = [config.trainer.max_steps, an_epoch * config.trainer.max_epochs if config.trainer.max_epochs else None]
+    steps = min((limit for limit in limits if limit is not None), default=None)
+    if steps is not None and steps < 2 * config.optim.warmup_steps:
+        log.warning(
+            "this run takes at most %d steps (%d an epoch), of which optim.warmup_steps=%d are warm-up; choose a "
+            "shorter one, for example optim.warmup_steps=%d, or more steps by a smaller data.batch_tokens",
+            steps,
+            an_epoch,
+            config.optim.warmup_steps,
+            max(1, steps // 10),
+        )
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """What a person sees while training goes on: a bar on a terminal, a line now and then in a log file."""
 
 import logging
+import sys
 import time
 from typing import Any
 
@@ -27,12 +28,15 @@ class TrainingProgress(Callback):
         self.limits = limits
         self.console = Console(stderr=True)
         self.progress: Progress | None = None
+        self.streams: list[tuple[logging.StreamHandler[Any], Any]] = []
         self.last_line = time.monotonic()
         self.share_at_start = 0.0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Show the bar, if a person looks at a terminal."""
         self.share_at_start = self._share(trainer)
+        if trainer.global_step:
+            log.info("going on from step %d, epoch %d", trainer.global_step, trainer.current_epoch)
         if self.console.is_terminal and trainer.is_global_zero:
             self.progress = Progress(
                 TextColumn("{task.description}"),
@@ -45,6 +49,7 @@ class TrainingProgress(Callback):
             )
             self.task = self.progress.add_task("training", total=1.0)
             self.progress.start()
+            self._log_above_the_bar()
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
         """Move the bar; in a log, say how it goes every half minute."""
@@ -64,6 +69,16 @@ class TrainingProgress(Callback):
         if self.progress is not None:
             self.progress.stop()
             self.progress = None
+        for handler, stream in self.streams:
+            handler.setStream(stream)
+        self.streams = []
+
+    def _log_above_the_bar(self) -> None:
+        """Have log lines go through the bar's console, which prints them above it; the bar has replaced sys.stderr."""
+        for handler in logging.getLogger().handlers:
+            if type(handler) is logging.StreamHandler and handler.stream is self.console.file:
+                self.streams.append((handler, handler.stream))
+                handler.setStream(sys.stderr)
 
     def _share(self, trainer: Trainer) -> float:
         num_batches = trainer.num_training_batches

@@ -85,10 +85,10 @@ def _checked_kind(tokenizer: Tokenizer, config: DataConfig) -> Tokenizer:
     """Refuse a way of sampling that the loaded tokenizer cannot do."""
     how = config.tokenizer
     if how.bpe_dropout > 0 and tokenizer.kind is not TokenizerKind.bpe:
-        raise ValueError(f"tokenizer.bpe_dropout={how.bpe_dropout} needs a bpe model, got {tokenizer.kind.name}")
+        raise ValueError(f"data.tokenizer.bpe_dropout={how.bpe_dropout} needs a bpe model, got {tokenizer.kind.name}")
     if how.sampling_alpha > 0 and tokenizer.kind is not TokenizerKind.unigram:
         raise ValueError(
-            f"tokenizer.sampling_alpha={how.sampling_alpha} needs a unigram model, got {tokenizer.kind.name}"
+            f"data.tokenizer.sampling_alpha={how.sampling_alpha} needs a unigram model, got {tokenizer.kind.name}"
         )
     return tokenizer
 

@@ -387,6 +387,7 @@ def test_what_is_not_a_bundle_is_not_replaced(joint, tmp_path):
 
 def test_other_users_may_read_a_bundle(saved):
     assert saved.stat().st_mode & 0o555 == 0o555
+    assert all(file.stat().st_mode & 0o444 == 0o444 for file in saved.iterdir())
 
 
 def test_the_tokenizer_file_is_an_ordinary_sentencepiece_model(saved, english):

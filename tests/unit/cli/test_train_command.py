@@ -139,7 +139,7 @@ def test_a_process_started_again_for_another_device_would_find_the_word_train(fi
         ("decode=beam,greedy", "add --multirun"),
         ("name=${nope}", "option 'hydra.run.dir': Interpolation key 'nope' not found"),
         ("--config-name=nope", "Cannot find primary config 'nope'. Check that it's in your config search path.$"),
-        ("--config-dir=nope", "Additional config directory '.*nope' not found"),
+        ("--config-dir=nope", "--config-dir nope: there is no such folder"),
     ],
 )
 def test_a_misspelt_command_is_refused_with_what_to_type_and_nothing_is_trained(fit, override, message):
@@ -237,6 +237,13 @@ def test_a_multirun_goes_on_after_a_failed_job_and_says_which_and_how_many(fit, 
     assert [call[0].model.dropout for call in fit.calls] == [0.2, 0.3]
     assert len({call[1] for call in fit.calls}) == 2
     assert "error: job 0: first one failed" in capsys.readouterr().err
+
+
+def test_a_refused_run_leaves_no_folder(fit):
+    fit.raises = {1: ValueError("refused")}
+    with pytest.raises(ValueError, match="refused"):
+        run([*FILES, "hydra.run.dir=outputs/refused"])
+    assert not Path("outputs/refused").exists()
 
 
 def test_the_version_is_ours_and_not_that_of_hydra(fit, capsys):

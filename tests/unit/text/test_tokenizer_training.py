@@ -51,7 +51,7 @@ def test_a_vocabulary_that_is_too_large_is_told_the_largest_possible(corpus, kin
         ValueError, match="vocab_size=90000 is more than 400 lines of text can fill; the largest"
     ) as told:
         train_tokenizer(corpus, TokenizerConfig(kind=kind, vocab_size=90_000))
-    largest = int(re.search(r"set tokenizer\.vocab_size=(\d+)", str(told.value))[1])
+    largest = int(re.search(r"set data\.tokenizer\.vocab_size=(\d+)", str(told.value))[1])
     assert train_tokenizer(corpus, TokenizerConfig(kind=kind, vocab_size=largest))[0].vocab_size == largest
     with pytest.raises(ValueError, match="is more than"):
         train_tokenizer(corpus, TokenizerConfig(kind=kind, vocab_size=largest + 1))

@@ -248,7 +248,7 @@ def test_a_run_of_nothing_but_nan_ends_with_the_last_weights(train_config, tmp_p
     assert all(torch.equal(state[name], value) for name, value in weights.items())
 
 
-def test_training_stops_when_patience_is_out_and_says_so(train_config, tmp_path, caplog):
+def test_training_stops_when_patience_is_out_after_the_warmup_and_says_so(train_config, tmp_path, caplog):
     class Worse(Callback):
         value = 10.0
 
@@ -257,9 +257,10 @@ def test_training_stops_when_patience_is_out_and_says_so(train_config, tmp_path,
             pl_module.log("valid/fake", self.value)
 
     config = change(train_config, monitor="valid/fake", patience=2, validate_every=1, max_steps=50)
+    config = dataclasses.replace(config, optim=dataclasses.replace(config.optim, warmup_steps=3))
     with caplog.at_level(logging.INFO):
-        assert fit(config, tmp_path / "run", callbacks=[Worse()]).steps == 3
-    assert "ended at step 3: valid/fake has not improved in 2 validations (trainer.patience)" in caplog.text
+        assert fit(config, tmp_path / "run", callbacks=[Worse()]).steps == 5
+    assert "ended at step 5: valid/fake has not improved in 2 validations (trainer.patience)" in caplog.text
 
 
 def test_an_unknown_metric_to_monitor_is_refused(train_config, tmp_path):
@@ -311,3 +312,21 @@ def test_v7_a_model_trained_with_sampling_translates_a_line_the_same_way_twice(t
     first, second = (translator.translate(["alpha beta gamma delta"]) for _ in range(2))
     assert first == second
     assert first[0].source_ids == ((*translator.bundle.source_tokenizer.encode("alpha beta gamma delta"), 2),)
+
+
+def test_a_run_that_would_be_mostly_warmup_is_warned_about(train_config, tmp_path, caplog):
+    fit(change(train_config, max_steps=1), tmp_path / "run")
+    assert "this run takes at most 1 steps" in caplog.text
+    assert "of which optim.warmup_steps=20 are warm-up" in caplog.text
+    caplog.clear()
+    enough = dataclasses.replace(train_config, optim=dataclasses.replace(train_config.optim, warmup_steps=1))
+    fit(change(enough, max_steps=2), tmp_path / "other")
+    assert "warm-up" not in caplog.text
+
+
+def test_a_resumed_run_says_where_it_goes_on(train_config, tmp_path, caplog):
+    fit(change(train_config, max_steps=2), tmp_path / "run")
+    last = str(tmp_path / "run" / "checkpoints" / "last.ckpt")
+    with caplog.at_level(logging.INFO):
+        fit(dataclasses.replace(change(train_config, max_steps=3), resume=last), tmp_path / "run")
+    assert "going on from step 2, epoch 0" in caplog.text
