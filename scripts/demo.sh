@@ -25,7 +25,7 @@ paste -d '\n' "$corpus/test.en" "$run/test.de" "$corpus/test.de" |
 
 cat <<END
 The model is in $run/bundle. Try it:
-  echo 'The train leaves at half past nine.' | $seq2seq translate $run/bundle
+  echo 'The train to Salzburg leaves at half past nine.' | $seq2seq translate $run/bundle
 With two text files of your own, line n of one translating line n of the other:
   $seq2seq data check my.en my.de
   $seq2seq train data.train_source=my.en data.train_target=my.de trainer.max_minutes=30
