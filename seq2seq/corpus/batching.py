@@ -103,18 +103,6 @@ class Batch:
             self.indices,
         )
 
-    def pin_memory(self) -> "Batch":
-        """The batch in page-locked memory, from which a GPU copies faster."""
-        return Batch(
-            self.src.pin_memory(),
-            self.src_valid.pin_memory(),
-            self.tgt_in.pin_memory(),
-            self.tgt_out.pin_memory(),
-            self.tgt_valid.pin_memory(),
-            self.num_target_tokens,
-            self.indices,
-        )
-
 
 def pad(rows: Sequence[Sequence[int]], value: int) -> Int[Tensor, "B L"]:
     """Rows of ids as one tensor, filled up on the right with `value`."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -11,8 +12,8 @@ _PREFIX = "model."
 _USUAL = 5
 
 
-def checkpoint_weights(path: str | Path) -> dict[str, Tensor]:
-    """The network's weights in a training checkpoint, by the names that they have in the network.
+def read_checkpoint(path: str | Path) -> dict[str, Any]:
+    """All that a training checkpoint holds.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -23,13 +24,24 @@ def checkpoint_weights(path: str | Path) -> dict[str, Tensor]:
         raise FileNotFoundError(f"no checkpoint at {path}; expected a file of a run's checkpoints/ folder")
     try:
         # weights_only: a checkpoint holds plain builtins and tensors, and nothing of it is ever executed.
-        content = torch.load(path, map_location="cpu", weights_only=True)
-        state = content["state_dict"]
+        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        content["state_dict"].items()
     except Exception as problem:  # torch raises many kinds for a damaged file
         raise ValueError(
             f"{path} is not a readable training checkpoint ({type(problem).__name__}: "
             f"{str(problem).partition('. ')[0]:.200}); expected a file of a run's checkpoints/ folder"
         ) from problem
+    return content
+
+
+def checkpoint_weights(path: str | Path) -> dict[str, Tensor]:
+    """The network's weights in a training checkpoint, by the names that they have in the network.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is not a checkpoint of this package.
+    """
+    state = read_checkpoint(path)["state_dict"]
     return {name.removeprefix(_PREFIX): value for name, value in state.items() if name.startswith(_PREFIX)}
 
 

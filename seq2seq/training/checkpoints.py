@@ -4,13 +4,12 @@ import logging
 import math
 from pathlib import Path
 
-import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 
 from seq2seq.config import TrainerConfig, nearest
 from seq2seq.shapes import Tensor
-from seq2seq.training.averaging import checkpoint_weights
+from seq2seq.training.averaging import checkpoint_weights, read_checkpoint
 
 log = logging.getLogger(__name__)
 
@@ -67,8 +66,7 @@ def check_complete(path: str | Path) -> None:
     wanted = "expected a run's checkpoints/last.ckpt"
     if not Path(path).is_file():
         raise FileNotFoundError(f"resume={path} does not exist; {wanted}")
-    checkpoint_weights(path)
-    if not torch.load(path, map_location="cpu", weights_only=True).get("optimizer_states"):
+    if not read_checkpoint(path).get("optimizer_states"):
         raise ValueError(f"resume={path} holds weights alone, without the optimiser's state; {wanted}")
 
 
