@@ -7,7 +7,9 @@ refuses a misspelt name on the command line before Hydra composes anything.
 import ast
 import dataclasses
 import difflib
+import functools
 import inspect
+import keyword
 import typing
 from collections.abc import Iterator, Sequence
 from enum import Enum
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from seq2seq import config
 from seq2seq.cli import UsageError
-from seq2seq.config import TrainConfig, nearest
+from seq2seq.config import TrainConfig, nearest, option_name
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -33,8 +35,14 @@ def schema(cls: type) -> type:
     hints = typing.get_type_hints(cls)
     columns: list[tuple[str, Any, Any]] = []
     for declared in dataclasses.fields(cls):
-        hint = hints[declared.name]
-        if dataclasses.is_dataclass(hint):
+        hint: Any = hints[declared.name]
+        default: Any
+        if dataclasses.is_dataclass(hint) and any(keyword.iskeyword(name) for name in _names(hint)):
+            # no class can have a field `from`; a dict can, and from_dict checks what is in it
+            values: dict[str, Any] = {option_name(field.name): field.default for field in dataclasses.fields(hint)}
+            hint = dict[str, Any]
+            default = dataclasses.field(default_factory=functools.partial(dict, values))
+        elif dataclasses.is_dataclass(hint):
             hint = schema(typing.cast(type, hint))
             default = dataclasses.field(default_factory=hint)
         elif declared.default_factory is not dataclasses.MISSING:
@@ -46,11 +54,16 @@ def schema(cls: type) -> type:
     return dataclasses.make_dataclass(cls.__name__, columns)
 
 
+def _names(cls: Any) -> list[str]:
+    """The names of a dataclass' fields as users type them."""
+    return [option_name(declared.name) for declared in dataclasses.fields(cls)]
+
+
 def option_names(cls: type = TrainConfig, prefix: str = "") -> Iterator[str]:
     """The dotted names of all options, groups of options included, in the order of their declaration."""
     hints = typing.get_type_hints(cls)
     for declared in dataclasses.fields(cls):
-        yield prefix + declared.name
+        yield prefix + option_name(declared.name)
         if dataclasses.is_dataclass(hints[declared.name]):
             yield from option_names(typing.cast(type, hints[declared.name]), prefix + declared.name + ".")
 
@@ -149,7 +162,7 @@ def explain(cls: type = TrainConfig, prefix: str = "") -> Iterator[tuple[str, st
         text = texts[declared.name]
         if isinstance(hint, type) and issubclass(hint, Enum):
             text += f" One of: {', '.join(hint.__members__)}."
-        yield prefix + declared.name, _written(declared), text
+        yield prefix + option_name(declared.name), _written(declared), text
 
 
 def _written(declared: "dataclasses.Field[Any]") -> str:
@@ -168,7 +181,8 @@ def _written(declared: "dataclasses.Field[Any]") -> str:
 def _docstrings() -> dict[str, dict[str, str]]:
     """The string below each field of each class of `seq2seq.config`, on one line."""
     found: dict[str, dict[str, str]] = {}
-    for node in ast.parse(inspect.getsource(config)).body:
+    declared_in = (config.data, config.decode, config.model, config.training)
+    for node in (node for module in declared_in for node in ast.parse(inspect.getsource(module)).body):
         if isinstance(node, ast.ClassDef):
             fields = found.setdefault(node.name, {})
             for field, below in zip(node.body, node.body[1:], strict=False):

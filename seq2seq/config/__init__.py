@@ -1,0 +1,66 @@
+"""Every option of the package: its name, unit, default and check, declared once.
+
+Hydra composes the YAML files under ``conf/`` against these dataclasses, Python users build them directly, and a
+bundle's ``config.json`` is read back through `from_dict`. A default stands here and nowhere else; an option that has
+none (the sizes of a model, the files of a corpus) must be given. Choices are enums whose member names are the words
+that users type.
+"""
+
+from seq2seq.config.choices import (
+    Accelerator,
+    Activation,
+    Architecture,
+    AttentionBias,
+    DataKind,
+    Direction,
+    Documents,
+    FinalWeights,
+    LongLines,
+    NormKind,
+    NormPlacement,
+    PenaltyForm,
+    PositionKind,
+    Precision,
+    RopeScaling,
+    TokenizerKind,
+    Tying,
+)
+from seq2seq.config.data import DataConfig, TokenizerConfig
+from seq2seq.config.decode import DecodeConfig
+from seq2seq.config.model import ModelConfig, RopeConfig
+from seq2seq.config.plain import from_dict, nearest, option_name, to_dict
+from seq2seq.config.training import MAX_THREADS, InitConfig, OptimConfig, TrainConfig, TrainerConfig
+
+__all__ = [
+    "MAX_THREADS",
+    "Accelerator",
+    "Activation",
+    "Architecture",
+    "AttentionBias",
+    "DataConfig",
+    "DataKind",
+    "DecodeConfig",
+    "Direction",
+    "Documents",
+    "FinalWeights",
+    "InitConfig",
+    "LongLines",
+    "ModelConfig",
+    "NormKind",
+    "NormPlacement",
+    "OptimConfig",
+    "PenaltyForm",
+    "PositionKind",
+    "Precision",
+    "RopeConfig",
+    "RopeScaling",
+    "TokenizerConfig",
+    "TokenizerKind",
+    "TrainConfig",
+    "TrainerConfig",
+    "Tying",
+    "from_dict",
+    "nearest",
+    "option_name",
+    "to_dict",
+]
