@@ -75,9 +75,11 @@ def to_dict(config: Any) -> dict[str, Any]:
     def plain(value: Any) -> Any:
         if isinstance(value, Enum):
             return value.name
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {option_name(f.name): plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
         if isinstance(value, dict):
-            return {option_name(key): plain(item) for key, item in value.items()}
+            return {key: plain(item) for key, item in value.items()}
         return value
 
-    values: dict[str, Any] = plain(dataclasses.asdict(config))
+    values: dict[str, Any] = plain(config)
     return values
