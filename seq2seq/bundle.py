@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 
 from seq2seq.config import DecodeConfig, ModelConfig, from_dict, to_dict
-from seq2seq.models import EncoderDecoder, build_model
+from seq2seq.models import Transformer, build_model
 from seq2seq.text.tokenizer import Tokenizer
 
 FORMAT_VERSION = 1
@@ -60,7 +60,7 @@ class Bundle:
         provenance: Plain facts about the training: package versions, data fingerprint, step, validation scores.
     """
 
-    model: EncoderDecoder
+    model: Transformer
     model_config: ModelConfig
     source_tokenizer: Tokenizer
     target_tokenizer: Tokenizer

@@ -1,6 +1,8 @@
 """Whole networks, put together from the parts in `seq2seq.nn`."""
 
 from seq2seq.models.build import build_model
-from seq2seq.models.encoder_decoder import AttentionMaps, EncoderDecoder
+from seq2seq.models.decoder_only import DecoderOnly
+from seq2seq.models.encoder_decoder import EncoderDecoder
+from seq2seq.models.transformer import AttentionMaps, Transformer
 
-__all__ = ["AttentionMaps", "EncoderDecoder", "build_model"]
+__all__ = ["AttentionMaps", "DecoderOnly", "EncoderDecoder", "Transformer", "build_model"]

@@ -1,59 +1,37 @@
 """The Transformer of "Attention Is All You Need": an encoder, a decoder, and the projection onto the vocabulary."""
 
-from dataclasses import dataclass
-
-import torch
 from torch import nn
-from torch.nn.functional import linear
 
 from seq2seq.models.decoder import Decoder
 from seq2seq.models.encoder import Encoder
-from seq2seq.nn.cache import DecoderState
+from seq2seq.models.transformer import AttentionMaps, Transformer
+from seq2seq.nn.cache import CausalState, DecoderState
 from seq2seq.nn.masks import causal_mask, padding_mask
+from seq2seq.nn.positions import Places
 from seq2seq.shapes import Bool, Float, Int, Tensor
 
 
-@dataclass(frozen=True)
-class AttentionMaps:
-    """Attention weights of one forward pass, a tensor for each layer; each row of a tensor sums to 1 over keys."""
-
-    encoder: list[Tensor]
-    """[B, H, S, S] for each encoder layer."""
-    decoder: list[Tensor]
-    """[B, H, T, T] for each decoder layer, zero above the diagonal."""
-    cross: list[Tensor]
-    """[B, H, T, S] for each decoder layer."""
-
-
-class EncoderDecoder(nn.Module):
+class EncoderDecoder(Transformer):
     """Source ids and target ids so far in, logits of the next target piece out.
 
     Args:
         encoder: Its embedding's table may be the decoder's too (three-way tying).
         decoder: Its embedding's table may be `output` too (two-way and three-way tying).
-        output: The [V, D] matrix that gives logits. No bias, as tied to an embedding that has none.
+        output: The [V, D] matrix that gives logits.
+        output_bias: Added to the logits; None without, as in the paper.
 
     Source:
-        Vaswani et al. 2017, arXiv:1706.03762, section 3; tying: Press and Wolf 2017, arXiv:1608.05859.
+        Vaswani et al. 2017, arXiv:1706.03762, section 3.
     """
 
-    def __init__(self, encoder: Encoder, decoder: Decoder, output: nn.Parameter) -> None:
+    def __init__(
+        self, encoder: Encoder, decoder: Decoder, output: nn.Parameter, output_bias: nn.Parameter | None = None
+    ) -> None:
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
         self.output = output
-
-    def forward(
-        self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]
-    ) -> Float[Tensor, "B T V"]:
-        """Logits of every target position: row t is the distribution of the piece after tgt_in[:, t].
-
-        Args:
-            src: Source ids, EOS at the end, padded on the right.
-            src_valid: True at real source positions.
-            tgt_in: Target ids with BOS in front, padded on the right.
-        """
-        return self.logits(self.decode(src, src_valid, tgt_in))
+        self.output_bias = output_bias
 
     def decode(
         self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]
@@ -61,49 +39,45 @@ class EncoderDecoder(nn.Module):
         """The decoder's output at every target position, before the projection onto the vocabulary."""
         return self.decoder(tgt_in, self.encoder(src, src_valid), src_valid)
 
-    def logits(self, hidden: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
-        """Projection onto the vocabulary."""
-        return linear(hidden, self.output)
-
     def start(self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> DecoderState:
         """The state that decoding begins with: the source encoded, no target piece seen."""
         return self.decoder.start(self.encoder(src, src_valid), src_valid)
 
-    def step(self, tokens: Int[Tensor, "R T"], state: DecoderState) -> tuple[Float[Tensor, "R V"], DecoderState]:
+    def step(
+        self, tokens: Int[Tensor, "R T"], state: DecoderState | CausalState
+    ) -> tuple[Float[Tensor, "R V"], DecoderState]:
         """Logits after the last of the given pieces, and the state with them added. The old state is used up."""
+        assert isinstance(state, DecoderState)
         hidden, state = self.decoder.step(tokens, state)
         return self.logits(hidden[:, -1]), state
 
-    @torch.no_grad()
-    def attention_maps(
-        self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]
-    ) -> AttentionMaps:
-        """The attention weights of every layer and head, computed beside a plain forward pass without dropout."""
-        training = self.training
-        self.eval()
-        try:
-            return self._attention_maps(src, src_valid, tgt_in)
-        finally:
-            self.train(training)
+    @property
+    def source_rows(self) -> int:
+        """Rows of the table that source ids are looked up in."""
+        return self.encoder.embedding.rows.num_embeddings
 
     def _attention_maps(
         self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]
     ) -> AttentionMaps:
         maps = AttentionMaps([], [], [])
         source_mask, target_mask = padding_mask(src_valid), causal_mask(tgt_in.shape[1], device=tgt_in.device)
-        x = self.encoder.embedding(src)
-        for encoder_layer in self.encoder.blocks():
-            maps.encoder.append(encoder_layer.self_attention.weights(x, source_mask))
-            x = encoder_layer(x, source_mask)
-        memory, x = x, self.decoder.embedding(tgt_in)
+        places = Places.span(0, src.shape[1], src.device)
+        x = self.encoder.embedding(src, places)
+        rotation = self.encoder.rotation(places, x)
+        for block in self.encoder.blocks():
+            normed = block.residual.before(x, block.self_attention_norm)
+            maps.encoder.append(block.self_attention.weights(normed, source_mask, rotation))
+            x = block(x, source_mask, rotation=rotation)
+        memory = self.encoder.final_norm(x)
+        places = Places.span(0, tgt_in.shape[1], tgt_in.device)
+        x = self.decoder.embedding(tgt_in, places)
+        rotation = self.decoder.rotation(places, x)
         for layer in self.decoder.blocks():
-            maps.decoder.append(layer.self_attention.weights(x, target_mask))
-            x = layer.after_self_attention(x, layer.self_attention(x, causal=True))
+            normed = layer.residual.before(x, layer.self_attention_norm)
+            maps.decoder.append(layer.self_attention.weights(normed, target_mask, rotation))
+            attended = layer.attended(x, layer.self_attention(normed, causal=True, rotation=rotation))
             source = layer.cross_attention.keys_values(memory)
-            maps.cross.append(layer.cross_attention.weights(x, source, source_mask))
-            x = layer.rest(x, source, source_mask)
+            normed = layer.residual.before(attended, layer.cross_attention_norm)
+            maps.cross.append(layer.cross_attention.weights(normed, source, source_mask))
+            x = layer(x, source, source_mask, rotation)
         return maps
-
-    def num_parameters(self) -> int:
-        """Trained numbers, tied ones counted once."""
-        return sum(parameter.numel() for parameter in self.parameters())

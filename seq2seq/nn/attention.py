@@ -1,25 +1,101 @@
-"""Multi-head attention, over one's own sequence and over another one.
+"""Multi-head, grouped-query and multi-query attention, over one's own sequence and over another one.
 
-Shapes on the way (B sentences, T queries, S keys, H heads of width K = D / H):
+Shapes on the way (B sentences, T queries, S keys, H query heads and G key/value heads of width K):
 
     x               [B, T, D]
-    q, k, v         [B, T, H*K]  ->  [B, H, T, K]
+    q               [B, T, H*K]  ->  [B, H, T, K]
+    k, v            [B, S, G*K]  ->  [B, G, S, K]    each of them serves H / G query heads
     q k^T / sqrt(K) [B, H, T, S]     rows are queries, columns are keys; the mask comes before the softmax
     softmax         [B, H, T, S]     over keys, each row sums to 1
     weights v       [B, H, T, K]  ->  heads side by side [B, T, H*K]  ->  output projection [B, T, D]
 
 Source:
-    Vaswani et al. 2017, arXiv:1706.03762, section 3.2. Projections have biases, as in the authors' later code.
+    Vaswani et al. 2017, arXiv:1706.03762, section 3.2 (projections have biases, as in the authors' later code);
+    multi-query: Shazeer 2019, arXiv:1911.02150; grouped-query: Ainslie et al. 2023, arXiv:2305.13245.
 """
 
 import math
+from dataclasses import dataclass
 
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from seq2seq.config import AttentionBias
 from seq2seq.nn.cache import KeyValue
 from seq2seq.nn.masks import causal_mask
+from seq2seq.nn.norm import RMSNorm
+from seq2seq.nn.rotary import Rotation
 from seq2seq.shapes import Bool, Float, Tensor
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Numbers and widths of an attention layer's heads, and what its projections have.
+
+    Raises:
+        ValueError: if the query heads are not a multiple of the key/value heads.
+    """
+
+    d_model: int
+    """Width D."""
+    num_heads: int
+    """Query heads H."""
+    num_kv_heads: int
+    """Key/value heads G."""
+    d_head: int
+    """Width K."""
+    bias: AttentionBias = AttentionBias.all
+    """Which projections have biases."""
+    norm_eps: float | None = None
+    """RMSNorm on each head's queries and keys, with this eps; None for no norm."""
+    dropout: float = 0.0
+    """Probability that an attention weight is dropped in training."""
+
+    def __post_init__(self) -> None:
+        if self.num_heads % self.num_kv_heads:
+            raise ValueError(
+                f"num_heads={self.num_heads} is not divisible by num_kv_heads={self.num_kv_heads}; "
+                "choose num_heads as a multiple of num_kv_heads"
+            )
+
+    @staticmethod
+    def plain(d_model: int, num_heads: int, dropout: float = 0.0) -> "Heads":
+        """The paper's: H heads of width D / H, for queries, keys and values alike.
+
+        Raises:
+            ValueError: if D is not divisible by H.
+        """
+        if d_model % num_heads:
+            raise ValueError(
+                f"d_model={d_model} is not divisible by num_heads={num_heads}; "
+                "choose d_model as a multiple of num_heads"
+            )
+        return Heads(d_model, num_heads, num_heads, d_model // num_heads, dropout=dropout)
+
+    @property
+    def query_width(self) -> int:
+        """H * K."""
+        return self.num_heads * self.d_head
+
+    @property
+    def kv_width(self) -> int:
+        """G * K."""
+        return self.num_kv_heads * self.d_head
+
+    @property
+    def grouped(self) -> bool:
+        """Whether several query heads share a key/value head."""
+        return self.num_kv_heads != self.num_heads
+
+    @property
+    def input_bias(self) -> bool:
+        """Whether the projections of queries, keys and values have biases."""
+        return self.bias is not AttentionBias.none
+
+    @property
+    def output_bias(self) -> bool:
+        """Whether the projection of the heads has a bias."""
+        return self.bias is AttentionBias.all
 
 
 def split_heads(x: Float[Tensor, "B T HK"], num_heads: int) -> Float[Tensor, "B H T K"]:
@@ -34,12 +110,13 @@ def merge_heads(x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B T HK"]:
 
 
 def attention_weights(
-    query: Float[Tensor, "B H T K"], key: Float[Tensor, "B H S K"], mask: Bool[Tensor, "#B #H #T S"] | None
+    query: Float[Tensor, "B H T K"], key: Float[Tensor, "B G S K"], mask: Bool[Tensor, "#B #H #T S"] | None
 ) -> Float[Tensor, "B H T S"]:
     """softmax(q k^T / sqrt(K)) over the keys, written out: for looking at, not for speed.
 
     A query that may attend to nothing has all weights 0, as in torch's kernels, instead of NaN.
     """
+    key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
     if mask is None:
         return scores.softmax(-1)
@@ -51,30 +128,36 @@ class SelfAttention(nn.Module):
     """Each position looks at positions of its own sequence.
 
     Args:
-        d_model: Width D.
-        num_heads: Heads H.
-        dropout: Probability that an attention weight is dropped in training.
-
-    Raises:
-        ValueError: if D is not divisible by H.
+        heads: Numbers and widths. Queries, keys and values come from one product with `query_key_value`
+            [(H + 2G) * K, D]: queries first, then keys, then values.
     """
 
-    def __init__(self, d_model: int, num_heads: int, dropout: float = 0.0) -> None:
+    def __init__(self, heads: Heads) -> None:
         super().__init__()
-        _check_heads(d_model, num_heads)
-        self.num_heads, self.dropout = num_heads, dropout
-        self.query_key_value = nn.Linear(d_model, 3 * d_model)
-        self.output = nn.Linear(d_model, d_model)
+        self.heads = heads
+        self.query_key_value = nn.Linear(heads.d_model, heads.query_width + 2 * heads.kv_width, bias=heads.input_bias)
+        self.output = nn.Linear(heads.query_width, heads.d_model, bias=heads.output_bias)
+        self.query_norm, self.key_norm = _head_norm(heads), _head_norm(heads)
 
     def project(
-        self, x: Float[Tensor, "B T D"]
-    ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H T K"], Float[Tensor, "B H T K"]]:
-        """Queries, keys and values, from one product."""
-        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
-        return split_heads(query, self.num_heads), split_heads(key, self.num_heads), split_heads(value, self.num_heads)
+        self, x: Float[Tensor, "B T D"], rotation: Rotation | None = None
+    ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B G T K"], Float[Tensor, "B G T K"]]:
+        """Queries, keys and values, from one product; queries and keys normed and turned where the model does that."""
+        heads = self.heads
+        widths = [heads.query_width, heads.kv_width, heads.kv_width]
+        query, key, value = self.query_key_value(x).split(widths, dim=-1)
+        query = self.query_norm(split_heads(query, heads.num_heads))
+        key = self.key_norm(split_heads(key, heads.num_kv_heads))
+        if rotation is not None:
+            query, key = rotation.turn(query), rotation.turn(key)
+        return query, key, split_heads(value, heads.num_kv_heads)
 
     def forward(
-        self, x: Float[Tensor, "B T D"], mask: Bool[Tensor, "B 1 1 T"] | None = None, causal: bool = False
+        self,
+        x: Float[Tensor, "B T D"],
+        mask: Bool[Tensor, "#B 1 #T T"] | None = None,
+        causal: bool = False,
+        rotation: Rotation | None = None,
     ) -> Float[Tensor, "B T D"]:
         """All positions at once.
 
@@ -82,58 +165,81 @@ class SelfAttention(nn.Module):
             x: The sequence.
             mask: True where a key may be attended to; not together with `causal`.
             causal: No position attends to a later one.
+            rotation: Of the positions, with rotary positions.
         """
-        query, key, value = self.project(x)
-        dropout = self.dropout if self.training else 0.0
-        context = scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout, is_causal=causal)
+        query, key, value = self.project(x, rotation)
+        context = scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            mask,
+            dropout_p=self.heads.dropout if self.training else 0.0,
+            is_causal=causal,
+            enable_gqa=self.heads.grouped,
+        )
         return self.output(merge_heads(context))
 
     def step(
-        self, x: Float[Tensor, "R T D"], cache: KeyValue | None, length: int
+        self,
+        x: Float[Tensor, "R T D"],
+        cache: KeyValue | None,
+        length: int,
+        mask: Bool[Tensor, "R 1 #T C"] | None = None,
+        rotation: Rotation | None = None,
     ) -> tuple[Float[Tensor, "R T D"], KeyValue]:
         """The next T positions of a causal sequence, given the keys and values of the `length` before them.
+
+        Args:
+            x: The new positions.
+            cache: Keys and values so far; None before the first.
+            length: How many of them are in use.
+            mask: Which of all length + T positions each new one may attend to; None for all up to itself.
+            rotation: Of the new positions, with rotary positions.
 
         Returns:
             The outputs of the new positions, and the cache with them added.
         """
-        query, key, value = self.project(x)
+        query, key, value = self.project(x, rotation)
         cache = (cache or KeyValue.empty(key)).write(length, key, value)
         seen = cache.until(length + x.shape[1])
         # One query attends to everything so far. is_causal would align it with key 0, so it is never used here.
-        mask = None if x.shape[1] == 1 else causal_mask(x.shape[1], length, x.device)
-        context = scaled_dot_product_attention(query, seen.key, seen.value, mask)
+        if mask is None and x.shape[1] > 1:
+            mask = causal_mask(x.shape[1], length, x.device)
+        context = scaled_dot_product_attention(query, seen.key, seen.value, mask, enable_gqa=self.heads.grouped)
         return self.output(merge_heads(context)), cache
 
-    def weights(self, x: Float[Tensor, "B T D"], mask: Bool[Tensor, "#B 1 #T T"] | None) -> Float[Tensor, "B H T T"]:
-        """The attention weights of all positions."""
-        query, key, _ = self.project(x)
+    def weights(
+        self, x: Float[Tensor, "B T D"], mask: Bool[Tensor, "#B 1 #T T"] | None, rotation: Rotation | None = None
+    ) -> Float[Tensor, "B H T T"]:
+        """The attention weights of a full pass."""
+        query, key, _ = self.project(x, rotation)
         return attention_weights(query, key, mask)
 
 
 class CrossAttention(nn.Module):
-    """Each target position looks at the encoder's output.
+    """Each target position looks at all source positions. Positions are not told here again.
 
     Args:
-        d_model: Width D.
-        num_heads: Heads H.
-        dropout: Probability that an attention weight is dropped in training.
-
-    Raises:
-        ValueError: if D is not divisible by H.
+        heads: Numbers and widths. Keys and values come from one product with `key_value` [2 * G * K, D].
     """
 
-    def __init__(self, d_model: int, num_heads: int, dropout: float = 0.0) -> None:
+    def __init__(self, heads: Heads) -> None:
         super().__init__()
-        _check_heads(d_model, num_heads)
-        self.num_heads, self.dropout = num_heads, dropout
-        self.query = nn.Linear(d_model, d_model)
-        self.key_value = nn.Linear(d_model, 2 * d_model)
-        self.output = nn.Linear(d_model, d_model)
+        self.heads = heads
+        self.query = nn.Linear(heads.d_model, heads.query_width, bias=heads.input_bias)
+        self.key_value = nn.Linear(heads.d_model, 2 * heads.kv_width, bias=heads.input_bias)
+        self.output = nn.Linear(heads.query_width, heads.d_model, bias=heads.output_bias)
+        self.query_norm, self.key_norm = _head_norm(heads), _head_norm(heads)
 
     def keys_values(self, memory: Float[Tensor, "B S D"]) -> KeyValue:
         """Keys and values of the source: computed once a sentence."""
         key, value = self.key_value(memory).chunk(2, dim=-1)
-        return KeyValue(split_heads(key, self.num_heads), split_heads(value, self.num_heads))
+        heads = self.heads.num_kv_heads
+        return KeyValue(self.key_norm(split_heads(key, heads)), split_heads(value, heads))
+
+    def queries(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T K"]:
+        """Queries of target positions."""
+        return self.query_norm(split_heads(self.query(x), self.heads.num_heads))
 
     def forward(
         self, x: Float[Tensor, "R T D"], source: KeyValue, mask: Bool[Tensor, "B 1 1 S"]
@@ -143,20 +249,23 @@ class CrossAttention(nn.Module):
         The beams' positions become further queries of the one sentence, [B, H, W*T, K], so nothing is copied.
         """
         num_sentences, num_queries = source.key.shape[0], x.shape[0] // source.key.shape[0] * x.shape[1]
-        query = split_heads(self.query(x).reshape(num_sentences, num_queries, -1), self.num_heads)
-        dropout = self.dropout if self.training else 0.0
-        context = scaled_dot_product_attention(query, source.key, source.value, mask, dropout_p=dropout)
-        return self.output(merge_heads(context).reshape(x.shape))
+        context = scaled_dot_product_attention(
+            self.queries(x.reshape(num_sentences, num_queries, x.shape[2])),
+            source.key,
+            source.value,
+            mask,
+            dropout_p=self.heads.dropout if self.training else 0.0,
+            enable_gqa=self.heads.grouped,
+        )
+        return self.output(merge_heads(context).reshape(*x.shape[:2], -1))
 
     def weights(
         self, x: Float[Tensor, "B T D"], source: KeyValue, mask: Bool[Tensor, "B 1 1 S"]
     ) -> Float[Tensor, "B H T S"]:
         """The attention weights of all target positions over the source."""
-        return attention_weights(split_heads(self.query(x), self.num_heads), source.key, mask)
+        return attention_weights(self.queries(x), source.key, mask)
 
 
-def _check_heads(d_model: int, num_heads: int) -> None:
-    if d_model % num_heads:
-        raise ValueError(
-            f"d_model={d_model} is not divisible by num_heads={num_heads}; choose d_model as a multiple of num_heads"
-        )
+def _head_norm(heads: Heads) -> nn.Module:
+    """The norm over a head's width, or nothing."""
+    return nn.Identity() if heads.norm_eps is None else RMSNorm(heads.d_head, heads.norm_eps)

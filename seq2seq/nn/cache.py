@@ -12,18 +12,18 @@ BLOCK = 32
 
 @dataclass(frozen=True)
 class KeyValue:
-    """Keys and values of one attention layer, [R, H, C, K] each. C may be more than the positions in use."""
+    """Keys and values of one attention layer, [R, G, C, K] each. C may be more than the positions in use."""
 
     key: Tensor
     value: Tensor
 
     @classmethod
-    def empty(cls, like: Float[Tensor, "R H T K"]) -> "KeyValue":
-        """A cache of rows, heads and precision like `like`, with no room yet."""
+    def empty(cls, like: Float[Tensor, "R G T K"]) -> "KeyValue":
+        """A cache of rows, key/value heads and precision like `like`, with no room yet."""
         room = like.new_empty(like.shape[0], like.shape[1], 0, like.shape[3])
         return cls(room, room)
 
-    def write(self, start: int, key: Float[Tensor, "R H T K"], value: Float[Tensor, "R H T K"]) -> "KeyValue":
+    def write(self, start: int, key: Float[Tensor, "R G T K"], value: Float[Tensor, "R G T K"]) -> "KeyValue":
         """The cache with positions start, start + 1, ... set, grown by whole blocks when it is full.
 
         The buffers are written in place where they have room: use the returned cache, not this one.
@@ -51,14 +51,14 @@ class KeyValue:
         return KeyValue(_rows_of(self.key, rows, used), _rows_of(self.value, rows, used))
 
 
-def _with_room(old: Float[Tensor, "R H C K"], used: int, room: int) -> Float[Tensor, "R H C2 K"]:
+def _with_room(old: Float[Tensor, "R G C K"], used: int, room: int) -> Float[Tensor, "R G C2 K"]:
     """The first `used` positions of `old` in a buffer for `room` positions."""
     new = old.new_empty(old.shape[0], old.shape[1], room, old.shape[3])
     new[:, :, :used] = old[:, :, :used]
     return new
 
 
-def _rows_of(old: Float[Tensor, "R H C K"], rows: Int[Tensor, " R2"], used: int | None) -> Float[Tensor, "R2 H C K"]:
+def _rows_of(old: Float[Tensor, "R G C K"], rows: Int[Tensor, " R2"], used: int | None) -> Float[Tensor, "R2 G C K"]:
     """The given rows of a buffer; what stands behind `used` positions is left to chance."""
     if used is None or used == old.shape[2]:
         return old.index_select(0, rows)
@@ -74,7 +74,7 @@ class DecoderState:
     Attributes:
         length: Target positions in the cache, the same for every row.
         self_attention: Each layer's keys and values of the target so far, R rows: beams of a sentence are neighbours.
-        cross_attention: Each layer's keys and values of the source, [B, H, S, K]: one row a sentence, not a beam.
+        cross_attention: Each layer's keys and values of the source, [B, G, S, K]: one row a sentence, not a beam.
         cross_mask: True where a source position is real.
     """
 
@@ -99,5 +99,39 @@ class DecoderState:
 
     def num_bytes(self) -> int:
         """Bytes that the buffers take."""
-        layers = (*self.self_attention, *self.cross_attention)
-        return sum(part.numel() * part.element_size() for layer in layers for part in (layer.key, layer.value))
+        return _num_bytes((*self.self_attention, *self.cross_attention))
+
+
+@dataclass(frozen=True)
+class CausalState:
+    """What a decoder-only model remembers between steps: a value, as `DecoderState`.
+
+    Attributes:
+        length: Positions in the cache, padding of uneven prompts included; the same for every row.
+        layers: Each layer's keys and values, R rows: beams of a sentence are neighbours.
+        valid: [R, length], True where a position is real.
+        next_place: [R, 1], the position, counted from a row's first real piece, of the piece that comes next.
+    """
+
+    length: int
+    layers: tuple[KeyValue, ...]
+    valid: Tensor
+    next_place: Tensor
+
+    def select(self, rows: Int[Tensor, " R2"], sentences: Int[Tensor, " B2"]) -> "CausalState":
+        """The state of hypotheses `rows`, in one call for everything that is kept.
+
+        Args:
+            rows: For each new row the old row that it continues.
+            sentences: Not needed, as nothing is kept by the sentence.
+        """
+        layers = tuple(layer.select(rows, self.length) for layer in self.layers)
+        return CausalState(self.length, layers, self.valid.index_select(0, rows), self.next_place.index_select(0, rows))
+
+    def num_bytes(self) -> int:
+        """Bytes that the buffers of keys and values take."""
+        return _num_bytes(self.layers)
+
+
+def _num_bytes(layers: tuple[KeyValue, ...]) -> int:
+    return sum(part.numel() * part.element_size() for layer in layers for part in (layer.key, layer.value))

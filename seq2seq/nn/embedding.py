@@ -5,30 +5,43 @@ import math
 from torch import nn
 
 from seq2seq.nn.dropout import Dropout
-from seq2seq.nn.positions import SinusoidalPositions
+from seq2seq.nn.positions import LearnedPositions, Places, SinusoidalPositions
 from seq2seq.shapes import Float, Int, Tensor
 
 
 class Embedding(nn.Module):
-    """Row look-up times sqrt(D), plus the sinusoid of the position, then dropout.
+    """Row look-up, times sqrt(D) in the original, plus the vector of the position, then dropout.
 
-    The position is added here, once, and nowhere else in the network.
+    The position is added here, once, and nowhere else in the network; with rotary positions nothing is added.
 
     Args:
         rows: The table [V, D]; may be shared with another embedding and the output projection.
+        positions: What adds the positions; None adds nothing.
+        scaled: Whether rows are multiplied by sqrt(D).
         dropout: On the sum.
 
     Source:
         Vaswani et al. 2017, arXiv:1706.03762, sections 3.4, 3.5 and 5.4.
     """
 
-    def __init__(self, rows: nn.Embedding, dropout: float) -> None:
+    def __init__(
+        self,
+        rows: nn.Embedding,
+        positions: SinusoidalPositions | LearnedPositions | None,
+        scaled: bool,
+        dropout: float,
+    ) -> None:
         super().__init__()
         self.rows = rows
-        self.scale = math.sqrt(rows.embedding_dim)
-        self.positions = SinusoidalPositions(rows.embedding_dim)
+        self.scale = math.sqrt(rows.embedding_dim) if scaled else 1.0
+        self.positions = positions
         self.dropout = Dropout(dropout)
 
-    def forward(self, ids: Int[Tensor, "B T"], start: int = 0) -> Float[Tensor, "B T D"]:
-        """Vectors of ids that stand at positions start, start + 1, ..."""
-        return self.dropout(self.positions(self.rows(ids) * self.scale, start))
+    def forward(self, ids: Int[Tensor, "B T"], places: Places) -> Float[Tensor, "B T D"]:
+        """Vectors of ids that stand at the given places."""
+        vectors = self.rows(ids)
+        if self.scale != 1.0:
+            vectors = vectors * self.scale
+        if self.positions is not None:
+            vectors = self.positions(vectors, places)
+        return self.dropout(vectors)

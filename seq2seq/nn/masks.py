@@ -6,7 +6,7 @@ mean the opposite; they are inverted at the boundary and nowhere else.
 
 import torch
 
-from seq2seq.shapes import Bool, Tensor
+from seq2seq.shapes import Bool, Int, Tensor
 
 
 def padding_mask(valid: Bool[Tensor, "B S"]) -> Bool[Tensor, "B 1 1 S"]:
@@ -23,3 +23,32 @@ def causal_mask(
     """
     full = torch.ones(num_queries, num_past + num_queries, dtype=torch.bool, device=device)
     return full.tril(diagonal=num_past)[None, None]
+
+
+def prefix_mask(valid: Bool[Tensor, "B T"], num_source: int, bidirectional: bool) -> Bool[Tensor, "B 1 T T"]:
+    """Which keys each query of a padded causal sequence may attend to: real ones, up to itself.
+
+    Args:
+        valid: True at real positions.
+        num_source: The first so many positions are the source.
+        bidirectional: Positions of the source attend to the whole source (a prefix language model).
+
+    Source:
+        Raffel et al. 2020, arXiv:1910.10683, section 3.2.1 (prefix LM).
+    """
+    length = valid.shape[1]
+    allowed = causal_mask(length, device=valid.device)
+    if bidirectional:
+        in_source = torch.arange(length, device=valid.device) < num_source
+        allowed = allowed | (in_source[:, None] & in_source[None, :])
+    return allowed & padding_mask(valid)
+
+
+def document_mask(documents: Int[Tensor, "B T"]) -> Bool[Tensor, "B 1 T T"]:
+    """Causal, and only within one document of a packed block.
+
+    Args:
+        documents: For each position the number of its document.
+    """
+    same = documents[:, :, None] == documents[:, None, :]
+    return causal_mask(documents.shape[1], device=documents.device) & same[:, None]

@@ -1,41 +1,121 @@
-"""Position encodings."""
+"""Position encodings: sinusoids and learned tables, added once to the embeddings.
+
+Rotary positions, which turn queries and keys in every layer, are in `seq2seq.nn.rotary`.
+"""
+
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from seq2seq.shapes import Float, Tensor
+from seq2seq.shapes import Bool, Float, Tensor
 
 _BLOCK = 256
-"""Positions that the table grows by."""
+"""Positions that a table grows by."""
 
 
-def sinusoids(num_positions: int, d_model: int) -> Float[Tensor, "T D"]:
-    """Sinusoid of each position, sines in the even columns and cosines in the odd ones.
+@dataclass(frozen=True)
+class Places:
+    """Where the pieces of a batch stand in their sequences, counted from 0.
 
-    PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(pos / 10000^(2i/D)), computed in float64.
+    Attributes:
+        index: Position of each piece, [1, T] where all rows are alike, else [B, T].
+        end: No position is this large. Known without asking the device.
+    """
+
+    index: Tensor
+    end: int
+
+    @staticmethod
+    def span(start: int, end: int, device: torch.device | None = None) -> "Places":
+        """start, start + 1, ..., end - 1 in every row."""
+        return Places(torch.arange(start, end, device=device)[None], end)
+
+    @staticmethod
+    def of_valid(valid: Bool[Tensor, "B T"]) -> "Places":
+        """Counted from each row's first real piece, wherever its padding is; padded places count as the one before."""
+        return Places((valid.cumsum(1) - 1).clamp(min=0), valid.shape[1])
+
+
+def sinusoids(num_positions: int, d_model: int, halves: bool = False) -> Float[Tensor, "T D"]:
+    """Sinusoid of each position, computed in float64.
+
+    PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(pos / 10000^(2i/D)).
+
+    Args:
+        num_positions: Positions from 0 on.
+        d_model: Width D.
+        halves: All sines in the first half of the columns and all cosines in the second, as Marian has it; otherwise
+            sines in the even columns and cosines in the odd ones.
 
     Source:
-        Vaswani et al. 2017, arXiv:1706.03762, section 3.5.
+        Vaswani et al. 2017, arXiv:1706.03762, section 3.5; the halves are those of the authors' later code.
     """
     position = torch.arange(num_positions, dtype=torch.float64)[:, None]
     frequency = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
     angle = position * frequency
+    if halves:
+        return torch.cat([angle.sin(), angle.cos()], dim=-1)
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
 
 
 class SinusoidalPositions(nn.Module):
-    """Adds the sinusoid of its position to every vector; has no parameters and no longest length."""
+    """Adds the sinusoid of its position to every vector; has no parameters and no longest length.
 
-    def __init__(self, d_model: int) -> None:
+    Args:
+        d_model: Width D.
+        halves: Layout, as in `sinusoids`.
+    """
+
+    def __init__(self, d_model: int, halves: bool = False) -> None:
         super().__init__()
-        self.d_model = d_model
+        self.d_model, self.halves = d_model, halves
         # Not a buffer: `.to(dtype)` would cast a buffer, and a float64 model would add sinusoids rounded to float32.
-        self.table = sinusoids(_BLOCK, d_model).to(torch.get_default_dtype())
+        self.table = sinusoids(_BLOCK, d_model, halves).to(torch.get_default_dtype())
 
-    def forward(self, x: Float[Tensor, "B T D"], start: int = 0) -> Float[Tensor, "B T D"]:
-        """The vectors with positions start, start + 1, ... added, in the precision of `x`."""
-        end = start + x.shape[1]
-        if end > self.table.shape[0] or self.table.dtype != x.dtype or self.table.device != x.device:
-            rows = max(self.table.shape[0], -(-end // _BLOCK) * _BLOCK)
-            self.table = sinusoids(rows, self.d_model).to(x.dtype).to(x.device)
-        return x + self.table[start:end]
+    def forward(self, x: Float[Tensor, "B T D"], places: Places) -> Float[Tensor, "B T D"]:
+        """The vectors with their positions added, in the precision of `x`."""
+        if places.end > self.table.shape[0] or self.table.dtype != x.dtype or self.table.device != x.device:
+            rows = max(self.table.shape[0], -(-places.end // _BLOCK) * _BLOCK)
+            self.table = sinusoids(rows, self.d_model, self.halves).to(x.dtype).to(x.device)
+        return x + self.table[places.index]
+
+
+class LearnedPositions(nn.Module):
+    """Adds a learned vector for its position to every vector.
+
+    Args:
+        max_positions: Rows of the table.
+        d_model: Width D.
+
+    Source:
+        Gehring et al. 2017, arXiv:1705.03122, section 3.1; Radford et al. 2018 (GPT).
+    """
+
+    def __init__(self, max_positions: int, d_model: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(max_positions, d_model)
+
+    def forward(self, x: Float[Tensor, "B T D"], places: Places) -> Float[Tensor, "B T D"]:
+        """The vectors with their positions added.
+
+        Raises:
+            ValueError: if a position is beyond the table.
+        """
+        if places.end > self.table.num_embeddings:
+            check_positions(int(places.index.max()) + 1 if places.index.numel() else 0, self.table.num_embeddings)
+        return x + self.table(places.index)
+
+
+def check_positions(length: int, max_positions: int) -> None:
+    """Refuse a sequence that is longer than the table of learned positions.
+
+    Raises:
+        ValueError: with both lengths.
+    """
+    if length > max_positions:
+        raise ValueError(
+            f"a sequence of {length} pieces was asked for, but this model has learned positions for {max_positions}; "
+            "give it shorter text, or train with a larger model.max_positions or with positions that have no limit "
+            "(sinusoidal, rope)"
+        )

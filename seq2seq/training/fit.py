@@ -15,7 +15,7 @@ from pytorch_lightning.loggers import Logger
 
 from seq2seq.bundle import Bundle, save_bundle
 from seq2seq.config import Accelerator, FinalWeights, LongLines, Precision, TrainConfig
-from seq2seq.models import EncoderDecoder, build_model
+from seq2seq.models import Transformer, build_model
 from seq2seq.training.averaging import latest_checkpoints
 from seq2seq.training.checkpoints import (
     MonitorWatch,
@@ -207,7 +207,7 @@ def _quiet_lightning() -> Iterator[None]:
 
 
 def _validation(
-    config: TrainConfig, run_dir: Path, model: EncoderDecoder, tokenizers: Tokenizers, text: RunText
+    config: TrainConfig, run_dir: Path, model: Transformer, tokenizers: Tokenizers, text: RunText
 ) -> ValidationBleu:
     """The callback that translates the validation set with the model under training."""
     bundle = Bundle(model, config.model, tokenizers.source, tokenizers.target, config.decode)

@@ -12,7 +12,7 @@ from torch.optim import Adam
 
 from seq2seq.config import OptimConfig
 from seq2seq.corpus.batching import Batch
-from seq2seq.models import EncoderDecoder
+from seq2seq.models import Transformer
 from seq2seq.shapes import Float, Tensor
 from seq2seq.training.loss import smoothed_cross_entropy
 from seq2seq.training.schedule import noam_lr
@@ -53,7 +53,7 @@ class TranslationModule(LightningModule):
         log_every: Steps between logged training metrics.
     """
 
-    def __init__(self, model: EncoderDecoder, optim: OptimConfig, d_model: int, log_every: int = 20) -> None:
+    def __init__(self, model: Transformer, optim: OptimConfig, d_model: int, log_every: int = 20) -> None:
         super().__init__()
         self.automatic_optimization = False
         self.model = model

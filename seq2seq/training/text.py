@@ -39,6 +39,8 @@ def read_text(config: DataConfig, seed: int) -> RunText:
         FileNotFoundError: if a file is missing.
         ValueError: if the two sides of a set have unequal numbers of lines, or a file is not UTF-8.
     """
+    assert config.train_source is not None
+    assert config.train_target is not None
     train = read_parallel(config.train_source, config.train_target)
     _report(train, config.train_source, config.train_target)
     paths = [config.train_source, config.train_target]

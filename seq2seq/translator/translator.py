@@ -291,7 +291,7 @@ def _check(bundle: Bundle) -> None:
     """
     source, target, config = bundle.source_tokenizer, bundle.target_tokenizer, bundle.model_config
     tables = (
-        ("source", source, bundle.model.encoder.embedding.rows.num_embeddings),
+        ("source", source, bundle.model.source_rows),
         ("target", target, bundle.model.output.shape[0]),
     )
     for side, tokenizer, rows in tables:

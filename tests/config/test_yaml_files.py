@@ -132,8 +132,8 @@ def test_loggers_write_into_the_folder_of_the_run(composed, tmp_path: Path):
     [
         (("data=multi30k",), r"option 'data.dir' is missing; give data.dir=\.\.\."),
         (("data=folder", "data.dir=x", "data.source_lang=de"), r"option 'data.target_lang' is missing; give"),
-        (("data.train_source=a",), r"missing options; give data.train_target=\.\.\."),
-        ((), r"missing options; give data.train_source=\.\.\. data.train_target=\.\.\."),
+        (("data.train_source=a",), r"option .data.train_target. is missing; give data.train_target=\.\.\."),
+        ((), r"option .data.train_source. is missing; give data.train_source=\.\.\."),
         (("data=phrasebook", "data.dir=${data.dri}"), "option 'data.train_source': Interpolation key 'data.dri' not"),
         (("data=phrasebook", "+model.typo=1"), "unknown option 'model.typo'; "),
         (("data=phrasebook", "model.d_model=7"), "d_model=7 is not divisible by num_heads=4"),

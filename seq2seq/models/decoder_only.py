@@ -1,0 +1,162 @@
+"""The GPT switch: one causal stack that reads source, separator and target in a row, or plain text.
+
+A pair becomes one sequence. The closing EOS of the source is left out, and BOS, with which every target begins, is the
+one piece that separates both sides:
+
+    src = a b c EOS,  tgt_in = BOS x y,  tgt_out = x y EOS
+    sequence            a b c  BOS x y
+    predicted at BOS x y:      x   y EOS
+
+Rows of a batch are uneven, so padding may stand between both sides (or before the source). It is masked, and positions
+are counted over real pieces only: a row's result is the same whatever its padding.
+
+Source:
+    Radford et al. 2018 (GPT); Liu et al. 2018, arXiv:1801.10198, section 4.2.3 (source, separator, target in a row).
+"""
+
+from torch import cat, nn
+
+from seq2seq.models.stack import Stack
+from seq2seq.models.transformer import AttentionMaps, Transformer
+from seq2seq.nn.block import Block
+from seq2seq.nn.cache import CausalState, DecoderState, KeyValue
+from seq2seq.nn.masks import causal_mask, document_mask, padding_mask, prefix_mask
+from seq2seq.nn.positions import Places
+from seq2seq.shapes import Bool, Float, Int, Tensor
+
+
+class DecoderOnly(Transformer):
+    """Causal blocks over one sequence.
+
+    Args:
+        decoder: Embedding and blocks; its embedding's table may be `output` too.
+        output: The [V, D] matrix that gives logits.
+        output_bias: Added to the logits; None without.
+        prefix_lm: Whether positions of the source see the whole source.
+    """
+
+    def __init__(
+        self, decoder: Stack[Block], output: nn.Parameter, output_bias: nn.Parameter | None, prefix_lm: bool = False
+    ) -> None:
+        super().__init__()
+        self.decoder = decoder
+        self.output = output
+        self.output_bias = output_bias
+        self.prefix_lm = prefix_lm
+
+    def hidden(
+        self,
+        ids: Int[Tensor, "B T"],
+        places: Places,
+        mask: Bool[Tensor, "#B 1 T T"] | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """The output at every position of a sequence; causal where no mask is given."""
+        x = self.decoder.embedding(ids, places)
+        rotation = self.decoder.rotation(places, x)
+        for block in self.decoder.blocks():
+            x = block(x, mask, causal=mask is None, rotation=rotation)
+        return self.decoder.final_norm(x)
+
+    def read(self, ids: Int[Tensor, "B T"], documents: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B T D"]:
+        """The output at every position of plain text without padding.
+
+        Args:
+            ids: Blocks of text.
+            documents: For each position the number of its document, ascending: no attention from one to another, and
+                positions are counted anew in each. None reads a block as one text.
+        """
+        if documents is None:
+            return self.hidden(ids, Places.span(0, ids.shape[1], ids.device))
+        mask = document_mask(documents)
+        return self.hidden(ids, Places(mask[:, 0].sum(-1) - 1, ids.shape[1]), mask)
+
+    def read_pairs(
+        self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]
+    ) -> Float[Tensor, "B S-1+T D"]:
+        """The output at every position of source, separator and target: S - 1 of the source, then T."""
+        prompt, prompt_valid = src[:, :-1], src_valid[:, 1:]
+        ids = cat([prompt, tgt_in], 1)
+        valid = cat([prompt_valid, prompt_valid.new_ones(tgt_in.shape)], 1)
+        return self.hidden(ids, Places.of_valid(valid), prefix_mask(valid, prompt.shape[1], self.prefix_lm))
+
+    def decode(
+        self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]
+    ) -> Float[Tensor, "B T D"]:
+        """The output at every target position, before the projection onto the vocabulary."""
+        return self.read_pairs(src, src_valid, tgt_in)[:, src.shape[1] - 1 :]
+
+    def start(self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> CausalState:
+        """The state that decoding begins with: the source read, without its EOS, all positions at once."""
+        return self.prefill(src[:, :-1], src_valid[:, 1:])[1]
+
+    def prefill(
+        self, ids: Int[Tensor, "B P"], valid: Bool[Tensor, "B P"]
+    ) -> tuple[Float[Tensor, "B P D"], CausalState]:
+        """The output at every position of prompts, and the state after them.
+
+        Args:
+            ids: Prompts, padded on either side; P may be 0.
+            valid: True at real pieces.
+        """
+        state = CausalState(0, (), valid[:, :0], valid.new_zeros((len(ids), 1), dtype=ids.dtype))
+        if ids.shape[1] == 0:
+            return self.output.new_empty(len(ids), 0, self.output.shape[1]), state
+        places = Places.of_valid(valid)
+        return self._extend(ids, valid, places, prefix_mask(valid, ids.shape[1], self.prefix_lm), state)
+
+    def step(
+        self, tokens: Int[Tensor, "R T"], state: DecoderState | CausalState
+    ) -> tuple[Float[Tensor, "R V"], CausalState]:
+        """Logits after the last of the given pieces, and the state with them added. The old state is used up."""
+        assert isinstance(state, CausalState)
+        length = tokens.shape[1]
+        new = state.valid.new_ones(tokens.shape)
+        mask = padding_mask(cat([state.valid, new], 1))
+        if length > 1:
+            mask = mask & causal_mask(length, state.length, tokens.device)
+        index = state.next_place + Places.span(0, length, tokens.device).index
+        hidden, state = self._extend(tokens, new, Places(index, state.length + length), mask, state)
+        return self.logits(hidden[:, -1]), state
+
+    def _extend(
+        self,
+        ids: Int[Tensor, "R T"],
+        valid: Bool[Tensor, "R T"],
+        places: Places,
+        mask: Bool[Tensor, "R 1 #T C"],
+        state: CausalState,
+    ) -> tuple[Float[Tensor, "R T D"], CausalState]:
+        """The output at the next positions, and the state with them added."""
+        x = self.decoder.embedding(ids, places)
+        rotation = self.decoder.rotation(places, x)
+        before: tuple[KeyValue | None, ...] = state.layers or (None,) * len(self.decoder.layers)
+        after = []
+        for block, cache in zip(self.decoder.blocks(), before, strict=True):
+            x, cache = block.step(x, cache, state.length, mask, rotation)
+            after.append(cache)
+        return self.decoder.final_norm(x), CausalState(
+            length=state.length + ids.shape[1],
+            layers=tuple(after),
+            valid=cat([state.valid, valid], 1),
+            next_place=state.next_place + valid.sum(1, keepdim=True),
+        )
+
+    @property
+    def source_rows(self) -> int:
+        """Rows of the table that source ids are looked up in."""
+        return self.decoder.embedding.rows.num_embeddings
+
+    def _attention_maps(
+        self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]
+    ) -> AttentionMaps:
+        prompt_valid = src_valid[:, 1:]
+        valid = cat([prompt_valid, prompt_valid.new_ones(tgt_in.shape)], 1)
+        places, mask = Places.of_valid(valid), prefix_mask(valid, src.shape[1] - 1, self.prefix_lm)
+        x = self.decoder.embedding(cat([src[:, :-1], tgt_in], 1), places)
+        rotation = self.decoder.rotation(places, x)
+        maps = AttentionMaps([], [], [])
+        for block in self.decoder.blocks():
+            normed = block.residual.before(x, block.self_attention_norm)
+            maps.decoder.append(block.self_attention.weights(normed, mask, rotation))
+            x = block(x, mask, rotation=rotation)
+        return maps

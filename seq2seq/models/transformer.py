@@ -1,0 +1,96 @@
+"""What a search, a trainer and a translator ask of a network, whatever its architecture."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn.functional import linear
+
+from seq2seq.nn.cache import CausalState, DecoderState
+from seq2seq.shapes import Bool, Float, Int, Tensor
+
+
+@dataclass(frozen=True)
+class AttentionMaps:
+    """Attention weights of one forward pass, a tensor for each layer; each row of a tensor sums to 1 over keys."""
+
+    encoder: list[Tensor]
+    """[B, H, S, S] for each encoder layer; none in a decoder-only model."""
+    decoder: list[Tensor]
+    """[B, H, T, T] for each decoder layer, zero above the diagonal. Decoder-only: over source and target in a row."""
+    cross: list[Tensor]
+    """[B, H, T, S] for each decoder layer; none in a decoder-only model."""
+
+
+class Transformer(nn.Module, ABC):
+    """Source ids and target ids so far in, logits of the next target piece out.
+
+    Attributes:
+        output: The [V, D] matrix that gives logits; may be the target embedding's table.
+        output_bias: [V], added to the logits; None without.
+
+    Source:
+        Tying: Press and Wolf 2017, arXiv:1608.05859.
+    """
+
+    output: nn.Parameter
+    output_bias: nn.Parameter | None
+
+    def forward(
+        self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]
+    ) -> Float[Tensor, "B T V"]:
+        """Logits of every target position: row t is the distribution of the piece after tgt_in[:, t].
+
+        Args:
+            src: Source ids, EOS at the end, padded on the right.
+            src_valid: True at real source positions.
+            tgt_in: Target ids with BOS in front, padded on the right.
+        """
+        return self.logits(self.decode(src, src_valid, tgt_in))
+
+    def logits(self, hidden: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
+        """Projection onto the vocabulary."""
+        return linear(hidden, self.output, self.output_bias)
+
+    @abstractmethod
+    def decode(
+        self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]
+    ) -> Float[Tensor, "B T D"]:
+        """The output at every target position, before the projection onto the vocabulary."""
+
+    @abstractmethod
+    def start(self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> DecoderState | CausalState:
+        """The state that decoding begins with: the source read, no target piece seen."""
+
+    @abstractmethod
+    def step(
+        self, tokens: Int[Tensor, "R T"], state: DecoderState | CausalState
+    ) -> tuple[Float[Tensor, "R V"], DecoderState | CausalState]:
+        """Logits after the last of the given pieces, and the state with them added. The old state is used up."""
+
+    @property
+    @abstractmethod
+    def source_rows(self) -> int:
+        """Rows of the table that source ids are looked up in."""
+
+    @torch.no_grad()
+    def attention_maps(
+        self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]
+    ) -> AttentionMaps:
+        """The attention weights of every layer and head, computed beside a plain forward pass without dropout."""
+        training = self.training
+        self.eval()
+        try:
+            return self._attention_maps(src, src_valid, tgt_in)
+        finally:
+            self.train(training)
+
+    @abstractmethod
+    def _attention_maps(
+        self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]
+    ) -> AttentionMaps: ...
+
+    def num_parameters(self) -> int:
+        """Trained numbers, tied ones counted once."""
+        return sum(parameter.numel() for parameter in self.parameters())

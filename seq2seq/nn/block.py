@@ -1,0 +1,148 @@
+"""The blocks that every stack is made of: attention and feed-forward, each with its residual and norm."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from seq2seq.config import Activation, NormKind, NormPlacement
+from seq2seq.nn.attention import CrossAttention, Heads, SelfAttention
+from seq2seq.nn.cache import KeyValue
+from seq2seq.nn.dropout import Dropout
+from seq2seq.nn.feed_forward import FeedForward
+from seq2seq.nn.norm import Residual, build_norm
+from seq2seq.nn.rotary import Rotation
+from seq2seq.shapes import Bool, Float, Tensor
+
+
+@dataclass(frozen=True)
+class BlockOptions:
+    """What all blocks of a stack have in common."""
+
+    heads: Heads
+    """Of self- and cross-attention."""
+    d_ff: int
+    """Inner width F of the feed-forward network."""
+    activation: Activation = Activation.relu
+    """Its non-linearity."""
+    gated: bool = False
+    """Whether it has a gate."""
+    feed_forward_bias: bool = True
+    """Whether it has biases."""
+    norm: NormKind = NormKind.layer_norm
+    """Kind of norm."""
+    norm_placement: NormPlacement = NormPlacement.post
+    """Where it stands."""
+    norm_eps: float = 1e-5
+    """Added to the variance or mean square."""
+    residual_scale: float = 1.0
+    """Multiplies the input of each sublayer in deepnorm."""
+    dropout: float = 0.0
+    """On each sublayer's output."""
+    activation_dropout: float = 0.0
+    """After the non-linearity."""
+
+    def build_norm(self) -> nn.Module:
+        """A fresh norm over the model's width."""
+        return build_norm(self.norm, self.heads.d_model, self.norm_eps)
+
+
+class Block(nn.Module):
+    """Self-attention, then feed-forward: an encoder's layer, and with causal attention a decoder-only model's.
+
+    Source:
+        Vaswani et al. 2017, arXiv:1706.03762, section 3.1; norm placements as `seq2seq.nn.norm.Residual` says.
+    """
+
+    def __init__(self, options: BlockOptions) -> None:
+        super().__init__()
+        self.self_attention = SelfAttention(options.heads)
+        self.self_attention_norm = options.build_norm()
+        self._add_cross_attention(options)
+        self.feed_forward = FeedForward(
+            options.heads.d_model,
+            options.d_ff,
+            options.activation,
+            options.gated,
+            options.feed_forward_bias,
+            options.activation_dropout,
+        )
+        self.feed_forward_norm = options.build_norm()
+        self.residual = Residual(options.norm_placement, options.residual_scale)
+        self.dropout = Dropout(options.dropout)
+
+    def _add_cross_attention(self, options: BlockOptions) -> None:
+        """A block with cross-attention adds it here, so that parameters stand in the order in which they are used."""
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        mask: Bool[Tensor, "#B 1 #T T"] | None = None,
+        causal: bool = False,
+        rotation: Rotation | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """All positions at once; `mask`, `causal` and `rotation` as in `SelfAttention.forward`."""
+        attended = self.self_attention(self.residual.before(x, self.self_attention_norm), mask, causal, rotation)
+        return self.fed_forward(self.attended(x, attended))
+
+    def step(
+        self,
+        x: Float[Tensor, "R T D"],
+        cache: KeyValue | None,
+        length: int,
+        mask: Bool[Tensor, "R 1 #T C"] | None = None,
+        rotation: Rotation | None = None,
+    ) -> tuple[Float[Tensor, "R T D"], KeyValue]:
+        """The next T positions, and the cache with them added."""
+        normed = self.residual.before(x, self.self_attention_norm)
+        attended, cache = self.self_attention.step(normed, cache, length, mask, rotation)
+        return self.fed_forward(self.attended(x, attended)), cache
+
+    def attended(self, x: Float[Tensor, "B T D"], out: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        """Input and output of self-attention together."""
+        return self.residual.after(x, self.dropout(out), self.self_attention_norm)
+
+    def fed_forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        """The feed-forward sublayer, with its residual and norm."""
+        out = self.feed_forward(self.residual.before(x, self.feed_forward_norm))
+        return self.residual.after(x, self.dropout(out), self.feed_forward_norm)
+
+
+class CrossBlock(Block):
+    """Causal self-attention, cross-attention, feed-forward: a decoder's layer."""
+
+    def _add_cross_attention(self, options: BlockOptions) -> None:
+        self.cross_attention = CrossAttention(options.heads)
+        self.cross_attention_norm = options.build_norm()
+
+    def forward(  # type: ignore[override]  # the source is needed too
+        self,
+        x: Float[Tensor, "B T D"],
+        source: KeyValue,
+        source_mask: Bool[Tensor, "B 1 1 S"],
+        rotation: Rotation | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """All target positions at once, none seeing a later one."""
+        normed = self.residual.before(x, self.self_attention_norm)
+        x = self.attended(x, self.self_attention(normed, causal=True, rotation=rotation))
+        return self.fed_forward(self.crossed(x, source, source_mask))
+
+    def step(  # type: ignore[override]
+        self,
+        x: Float[Tensor, "R T D"],
+        cache: KeyValue | None,
+        length: int,
+        source: KeyValue,
+        source_mask: Bool[Tensor, "B 1 1 S"],
+        rotation: Rotation | None = None,
+    ) -> tuple[Float[Tensor, "R T D"], KeyValue]:
+        """The next T positions, and the cache with them added."""
+        normed = self.residual.before(x, self.self_attention_norm)
+        attended, cache = self.self_attention.step(normed, cache, length, rotation=rotation)
+        return self.fed_forward(self.crossed(self.attended(x, attended), source, source_mask)), cache
+
+    def crossed(
+        self, x: Float[Tensor, "R T D"], source: KeyValue, source_mask: Bool[Tensor, "B 1 1 S"]
+    ) -> Float[Tensor, "R T D"]:
+        """The cross-attention sublayer, with its residual and norm."""
+        out = self.cross_attention(self.residual.before(x, self.cross_attention_norm), source, source_mask)
+        return self.residual.after(x, self.dropout(out), self.cross_attention_norm)
