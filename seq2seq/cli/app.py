@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 import seq2seq
-from seq2seq.cli import UsageError, data
+from seq2seq.cli import UsageError, data, inspect
 from seq2seq.cli.average import average
 from seq2seq.cli.evaluate import evaluate
 from seq2seq.cli.info import info
@@ -102,6 +102,7 @@ app.command()(score)
 app.add_typer(data.app, name="data")
 app.command()(average)
 app.command()(info)
+app.add_typer(inspect.app, name="inspect")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

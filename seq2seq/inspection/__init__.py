@@ -1,0 +1,1 @@
+"""What a model tells about itself: shapes on the way, costs, attention."""
