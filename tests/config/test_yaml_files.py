@@ -6,7 +6,7 @@ import yaml
 
 from seq2seq.cli.options import option_names
 from seq2seq.cli.train import conf_dir
-from seq2seq.config import DecodeConfig, OptimConfig, Tying, to_dict
+from seq2seq.config import Architecture, DecodeConfig, OptimConfig, Tying, to_dict
 
 CONF = conf_dir()
 GROUPS = ("model", "data", "optim", "decode", "trainer", "logger", "experiment")
@@ -22,7 +22,12 @@ REQUIRED = {
 }
 """What a user must say beside data=..."""
 
-EXPERIMENTS = {"multi30k_de_en": ("data.dir=corpus",), "demo": (), "smoke": ()}
+EXPERIMENTS = {
+    "multi30k_de_en": ("data.dir=corpus",),
+    "multi30k_de_en_gpt": ("data.dir=corpus",),
+    "demo": (),
+    "smoke": (),
+}
 
 
 def stems(group: str) -> list[str]:
@@ -34,11 +39,17 @@ def test_the_lists_of_this_file_name_every_data_group_and_every_experiment():
     assert sorted(EXPERIMENTS) == stems("experiment")
 
 
-@pytest.mark.parametrize(("model", "data"), list(itertools.product(stems("model"), stems("data"))))
-def test_every_model_composes_with_every_data_group_and_passes_the_checks(composed, model, data):
+@pytest.mark.parametrize("model", stems("model"))
+def test_every_model_composes_and_passes_the_checks(composed, model):
+    config = composed(f"model={model}", "data=phrasebook").model
+
+    assert (config.architecture is Architecture.decoder_only) == model.startswith(("gpt", "llama", "qwen"))
+
+
+@pytest.mark.parametrize(("model", "data"), list(itertools.product(("transformer_tiny", "gpt_tiny"), stems("data"))))
+def test_every_data_group_composes_with_both_architectures_and_passes_the_checks(composed, model, data):
     config = composed(f"model={model}", f"data={data}", *REQUIRED[data])
 
-    assert config.model.d_model % config.model.num_heads == 0
     assert "$" not in config.data.train_source + config.data.train_target
 
 
@@ -49,12 +60,11 @@ def test_every_choice_of_a_group_composes_and_passes_the_checks(composed, group)
 
 
 @pytest.mark.parametrize("experiment", stems("experiment"))
-def test_every_experiment_composes_with_every_model_and_the_word_typed_wins(composed, experiment):
+def test_every_experiment_composes_with_other_models_and_the_word_typed_wins(composed, experiment):
     assert composed(f"experiment={experiment}", *EXPERIMENTS[experiment]).name == experiment
-    for model in stems("model"):
+    for model in ("transformer_deepnorm", "gpt_base"):
         config = composed(f"experiment={experiment}", f"model={model}", *EXPERIMENTS[experiment])
-        written = yaml.safe_load((CONF / "model" / f"{model}.yaml").read_text(encoding="utf-8"))
-        assert config.model.d_model == written["d_model"]
+        assert config.model.num_decoder_layers == {"transformer_deepnorm": 18, "gpt_base": 12}[model]
 
 
 @pytest.mark.parametrize("file", FILES)
