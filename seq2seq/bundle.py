@@ -3,11 +3,10 @@
 bundle/
     config.json          format version, options, tokenizers' checksums, where the weights come from
     model.safetensors    every weight once, tied ones too
-    source.spm           SentencePiece model of the source side
-    target.spm           the same for the target side; absent with a joint vocabulary
+    source.spm           tokenizer of the source side (see `Tokenizer.files` for the other formats)
+    target.spm           the same for the target side; absent where one tokenizer serves both
 """
 
-import dataclasses
 import json
 import os
 import shutil
@@ -20,20 +19,22 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 
-from seq2seq.config import DecodeConfig, ModelConfig, from_dict, to_dict
+from seq2seq.config import Architecture, DecodeConfig, ModelConfig, Task, from_dict, to_dict
 from seq2seq.models import Transformer, build_model
+from seq2seq.text.load import load_tokenizer
 from seq2seq.text.tokenizer import Tokenizer
 
-FORMAT_VERSION = 1
-"""Raised when a bundle written by this package can no longer be read by an older one."""
+FORMAT_VERSION = 2
+"""Raised when a bundle written by this package can no longer be read by an older one.
 
-CONFIG_FILE, WEIGHTS_FILE, SOURCE_FILE, TARGET_FILE = "config.json", "model.safetensors", "source.spm", "target.spm"
+1: encoder-decoders that translate, SentencePiece. 2: a task, other architectures, tokenizers of other formats.
+"""
 
-ARCHITECTURE = "encoder_decoder"
-"""The one kind of network that there is so far."""
+CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 
 _KEYS: dict[str, tuple[type, ...]] = {
     "architecture": (str,),
+    "task": (str,),
     "source_lang": (str, type(None)),
     "target_lang": (str, type(None)),
     "joint": (bool,),
@@ -58,6 +59,7 @@ class Bundle:
         decode: Search options that `translate` uses unless told otherwise.
         languages: Language codes of source and target, where known.
         provenance: Plain facts about the training: package versions, data fingerprint, step, validation scores.
+        task: Whether it translates, or goes on from a text.
     """
 
     model: Transformer
@@ -67,10 +69,11 @@ class Bundle:
     decode: DecodeConfig = field(default_factory=DecodeConfig)
     languages: tuple[str | None, str | None] = (None, None)
     provenance: dict[str, Any] = field(default_factory=dict)
+    task: Task = Task.translation
 
     @property
     def joint(self) -> bool:
-        """Whether both sides have one vocabulary."""
+        """Whether one tokenizer serves both sides."""
         return self.source_tokenizer.sha256 == self.target_tokenizer.sha256
 
 
@@ -92,9 +95,11 @@ def save_bundle(bundle: Bundle, path: str | Path) -> None:
             save_model(bundle.model, str(scratch / WEIGHTS_FILE))
         except SafetensorError as problem:  # its word for a full disk and the like
             raise OSError(f"the weights of {path} could not be written ({problem}); is the disk full?") from problem
-        (scratch / SOURCE_FILE).write_bytes(bundle.source_tokenizer.model)
+        files = bundle.source_tokenizer.files("source")
         if not bundle.joint:
-            (scratch / TARGET_FILE).write_bytes(bundle.target_tokenizer.model)
+            files |= bundle.target_tokenizer.files("target")
+        for name, content in files.items():
+            (scratch / name).write_bytes(content)
         text = json.dumps(_describe(bundle), indent=2, ensure_ascii=False) + "\n"
         (scratch / CONFIG_FILE).write_text(text, encoding="utf-8")
         for file in scratch.iterdir():
@@ -118,8 +123,7 @@ def load_bundle(path: str | Path, device: str | torch.device = "cpu") -> Bundle:
         raise FileNotFoundError(
             f"{path / WEIGHTS_FILE} is missing; expected the weights that the bundle was saved with"
         )
-    source = _load_tokenizer(path / SOURCE_FILE, config["source_tokenizer"])
-    target = source if config["joint"] else _load_tokenizer(path / TARGET_FILE, config["target_tokenizer"])
+    source, target = _tokenizers(path, config)
     model_config = from_dict(ModelConfig, config["model"], where="model.")
     model = build_model(model_config, source.vocab_size, target.vocab_size)
     try:
@@ -137,7 +141,18 @@ def load_bundle(path: str | Path, device: str | torch.device = "cpu") -> Bundle:
         decode=from_dict(DecodeConfig, config["decode"], where="decode."),
         languages=(config["source_lang"], config["target_lang"]),
         provenance=config["provenance"],
+        task=Task[config["task"]],
     )
+
+
+def load_tokenizers(path: str | Path) -> tuple[Tokenizer, Tokenizer]:
+    """The tokenizers of the bundle at `path`, source and target; one and the same where it serves both.
+
+    Raises:
+        FileNotFoundError: if `path` is not a bundle, or a tokenizer's file is missing.
+        ValueError: if a tokenizer is not the one that the bundle was saved with.
+    """
+    return _tokenizers(Path(path), read_config(path))
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
@@ -164,6 +179,8 @@ def read_config(path: str | Path) -> dict[str, Any]:
         raise ValueError(
             f"{file} has format version {version}, this package reads up to {FORMAT_VERSION}; update seq2seq"
         )
+    if version == 1:
+        config.setdefault("task", Task.translation.name)
     missing = [key for key in _KEYS if key not in config]
     if missing:
         raise ValueError(f"{file} is damaged: it lacks {', '.join(missing)}; save the bundle again")
@@ -176,11 +193,17 @@ def read_config(path: str | Path) -> dict[str, Any]:
     for key in ("source_tokenizer", "target_tokenizer"):
         if not isinstance(config[key].get("sha256"), str) or not isinstance(config[key].get("vocab_size"), int):
             raise ValueError(f"{file} is damaged: {key} lacks its sha256 or vocab_size; put the original file back")
-    if config["architecture"] != ARCHITECTURE:
-        raise ValueError(
-            f"{file} has architecture {config['architecture']!r}, this package reads {ARCHITECTURE!r}; update seq2seq"
-        )
+    for key, choices in (("architecture", Architecture), ("task", Task)):
+        if config[key] not in choices.__members__:
+            raise ValueError(
+                f"{file} has {key} {config[key]!r}, this package reads {', '.join(choices.__members__)}; update seq2seq"
+            )
     return config
+
+
+def _tokenizers(path: Path, config: dict[str, Any]) -> tuple[Tokenizer, Tokenizer]:
+    source = load_tokenizer(path, "source", config["source_tokenizer"])
+    return source, source if config["joint"] else load_tokenizer(path, "target", config["target_tokenizer"])
 
 
 def _first(problem: Exception) -> str:
@@ -217,37 +240,14 @@ def _describe(bundle: Bundle) -> dict[str, Any]:
     source_lang, target_lang = bundle.languages
     return {
         "format_version": FORMAT_VERSION,
-        "architecture": ARCHITECTURE,
+        "architecture": bundle.model_config.architecture.name,
+        "task": bundle.task.name,
         "source_lang": source_lang,
         "target_lang": target_lang,
         "joint": bundle.joint,
-        "source_tokenizer": _describe_tokenizer(bundle.source_tokenizer),
-        "target_tokenizer": _describe_tokenizer(bundle.target_tokenizer),
+        "source_tokenizer": bundle.source_tokenizer.describe(),
+        "target_tokenizer": bundle.target_tokenizer.describe(),
         "model": to_dict(bundle.model_config),
         "decode": to_dict(bundle.decode),
         "provenance": bundle.provenance,
     }
-
-
-def _describe_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
-    return {
-        "kind": tokenizer.kind.name,
-        "vocab_size": tokenizer.vocab_size,
-        "normalization": tokenizer.normalization,
-        "special_ids": dataclasses.asdict(tokenizer.special),
-        "sha256": tokenizer.sha256,
-    }
-
-
-def _load_tokenizer(file: Path, described: dict[str, Any]) -> Tokenizer:
-    """The tokenizer in `file`, refused when it is not the one that the model was trained with."""
-    if not file.is_file():
-        raise FileNotFoundError(f"{file} is missing; expected the tokenizer that the bundle was saved with")
-    tokenizer = Tokenizer.load(file)
-    if tokenizer.sha256 != described["sha256"]:
-        raise ValueError(
-            f"{file} is not the tokenizer that the model was trained with: it has {tokenizer.vocab_size} pieces and "
-            f"SHA-256 {tokenizer.sha256[:12]}, expected {described['vocab_size']} pieces and "
-            f"{described['sha256'][:12]}; put the original file back"
-        )
-    return tokenizer

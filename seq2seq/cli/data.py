@@ -110,18 +110,17 @@ def check(
 
 
 def _load_tokenizers(paths: list[str]) -> "tuple[Tokenizer | None, Tokenizer | None]":
-    from seq2seq.text.tokenizer import Tokenizer
+    from seq2seq.text.sentence_piece import SentencePieceTokenizer
 
     if len(paths) > 2:
         raise UsageError(f"--tokenizer was given {len(paths)} times; expected once, or twice for source and target")
     if not paths:
         return None, None
     if len(paths) == 1 and Path(paths[0]).is_dir():
-        from seq2seq.bundle import SOURCE_FILE, TARGET_FILE, read_config
+        from seq2seq.bundle import load_tokenizers
 
-        folder, joint = Path(paths[0]), read_config(paths[0])["joint"]
-        paths = [str(folder / SOURCE_FILE)] + ([] if joint else [str(folder / TARGET_FILE)])
-    loaded = [Tokenizer.load(path) for path in paths]
+        return load_tokenizers(paths[0])
+    loaded = [SentencePieceTokenizer.load(path) for path in paths]
     return loaded[0], loaded[-1]
 
 

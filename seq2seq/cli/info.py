@@ -11,7 +11,6 @@ from seq2seq.config import to_dict
 
 if TYPE_CHECKING:
     from seq2seq.bundle import Bundle
-    from seq2seq.text.tokenizer import Tokenizer
 
 
 class InfoFormat(Enum):
@@ -46,8 +45,8 @@ def describe(bundle: "Bundle") -> dict[str, Any]:
         "model": to_dict(bundle.model_config),
         "parameters": _count(bundle),
         "joint_vocabulary": bundle.joint,
-        "source_tokenizer": _describe_tokenizer(bundle.source_tokenizer),
-        "target_tokenizer": _describe_tokenizer(bundle.target_tokenizer),
+        "source_tokenizer": bundle.source_tokenizer.describe(),
+        "target_tokenizer": bundle.target_tokenizer.describe(),
         "decode": to_dict(bundle.decode),
         "provenance": bundle.provenance,
     }
@@ -77,18 +76,6 @@ def _embedding_tables(model: Any) -> list[Any]:
     from torch import nn
 
     return [module for module in model.modules() if isinstance(module, nn.Embedding)]
-
-
-def _describe_tokenizer(tokenizer: "Tokenizer") -> dict[str, Any]:
-    special = tokenizer.special
-    return {
-        "kind": tokenizer.kind.name,
-        "vocab_size": tokenizer.vocab_size,
-        "normalization": tokenizer.normalization,
-        "byte_fallback": tokenizer.byte_fallback,
-        "special_ids": {"pad": special.pad, "bos": special.bos, "eos": special.eos, "unk": special.unk},
-        "sha256": tokenizer.sha256,
-    }
 
 
 def table(facts: dict[str, Any], indent: str = "") -> list[str]:

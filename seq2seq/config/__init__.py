@@ -22,6 +22,7 @@ from seq2seq.config.choices import (
     PositionKind,
     Precision,
     RopeScaling,
+    Task,
     TokenizerKind,
     Tying,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "Precision",
     "RopeConfig",
     "RopeScaling",
+    "Task",
     "TokenizerConfig",
     "TokenizerKind",
     "TrainConfig",

@@ -81,6 +81,13 @@ class AttentionBias(Enum):
     none = "none"
 
 
+class Task(Enum):
+    """What a model is for: translating lines, or going on from a text."""
+
+    translation = "translation"
+    language_model = "language_model"
+
+
 class DataKind(Enum):
     """Pairs of lines to translate, or plain text for a language model."""
 

@@ -16,13 +16,12 @@ class SpecialIds:
     unk: int = 3
 
     def check(self, vocab_size: int) -> None:
-        """Refuse ids that are missing (negative), equal, or outside the vocabulary.
+        """Refuse ids of a SentencePiece model that are missing (negative), equal, or outside the vocabulary.
 
         Raises:
             ValueError: naming the ids got and what was expected.
         """
-        ids = {"pad": self.pad, "bos": self.bos, "eos": self.eos, "unk": self.unk}
-        listed = ", ".join(f"{name}={value}" for name, value in ids.items())
+        ids, listed = self._ids(), self._listed()
         missing = [name for name, value in ids.items() if value < 0]
         if missing:
             raise ValueError(
@@ -32,6 +31,23 @@ class SpecialIds:
             )
         if len(set(ids.values())) < len(ids):
             raise ValueError(f"special ids must differ from one another, got {listed}")
-        outside = [name for name, value in ids.items() if value >= vocab_size]
-        if outside:
+        if any(value >= vocab_size for value in ids.values()):
             raise ValueError(f"special ids must be below the vocabulary size {vocab_size}, got {listed}")
+
+    def check_imported(self, vocab_size: int) -> None:
+        """Refuse ids of an imported model that are outside the vocabulary. Several may be one: GPT-2 has one for all.
+
+        Raises:
+            ValueError: naming the ids got and what was expected.
+        """
+        if not all(0 <= value < vocab_size for value in self._ids().values()):
+            raise ValueError(
+                f"special ids must be from 0 to {vocab_size - 1}, the last piece of the vocabulary, got "
+                f"{self._listed()}; expected config.json and the tokenizer's files to belong to one model"
+            )
+
+    def _ids(self) -> dict[str, int]:
+        return {"pad": self.pad, "bos": self.bos, "eos": self.eos, "unk": self.unk}
+
+    def _listed(self) -> str:
+        return ", ".join(f"{name}={value}" for name, value in self._ids().items())

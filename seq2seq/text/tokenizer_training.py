@@ -10,8 +10,8 @@ import sentencepiece
 
 from seq2seq.config import TokenizerConfig
 from seq2seq.text.lines import is_blank
+from seq2seq.text.sentence_piece import SentencePieceTokenizer
 from seq2seq.text.special import SpecialIds
-from seq2seq.text.tokenizer import Tokenizer
 
 MAX_TRAINING_LINES = 5_000_000
 """A larger corpus is represented by a random sample of this many lines, drawn with the seed."""
@@ -58,7 +58,7 @@ class TrainingReport:
 
 def train_tokenizer(
     lines: Iterable[str], config: TokenizerConfig, *, seed: int = 1, symbols: Sequence[str] = ()
-) -> tuple[Tokenizer, TrainingReport]:
+) -> tuple[SentencePieceTokenizer, TrainingReport]:
     """A tokenizer trained on the lines, and what was left out. The same input gives the same bytes.
 
     Args:
@@ -101,7 +101,7 @@ def train_tokenizer(
         )
     except RuntimeError as error:
         raise ValueError(_explained(str(error), config, len(usable))) from error
-    tokenizer = Tokenizer.from_bytes(model.getvalue())
+    tokenizer = SentencePieceTokenizer.from_bytes(model.getvalue())
     report = TrainingReport(
         num_lines=counts["lines"],
         num_used=len(usable),

@@ -2,25 +2,30 @@
 
 config.yaml      every option, composed
 run.json         package versions, data fingerprint, seed
-tokenizer/       source.spm, and target.spm with separate vocabularies
+tokenizer/       config.json, and the files of one tokenizer or of two, as in a bundle
 checkpoints/     last.ckpt, best_step_*.ckpt, recent_step_*.ckpt
 metrics.csv, tensorboard/, samples.jsonl, train.log
 bundle/          the model to use, written at the end
 """
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from seq2seq.bundle import SOURCE_FILE, TARGET_FILE, Bundle
+from seq2seq.bundle import Bundle
 from seq2seq.config import TrainConfig, from_dict, to_dict
 from seq2seq.models import build_model
-from seq2seq.text.tokenizer import Tokenizer
+from seq2seq.text.load import load_tokenizer
+from seq2seq.text.sentence_piece import SentencePieceTokenizer
 from seq2seq.training.averaging import average_checkpoints
 from seq2seq.training.data_module import Tokenizers
+
+DESCRIPTION_FILE = "config.json"
+"""In tokenizer/: what the tokenizers say of themselves."""
 
 
 def check_unused(run_dir: Path) -> None:
@@ -42,25 +47,23 @@ def check_same_tokenizers(run_dir: Path, tokenizers: Tokenizers) -> None:
     Raises:
         ValueError: naming the file that differs.
     """
-    for name, tokenizer in ((SOURCE_FILE, tokenizers.source), (TARGET_FILE, tokenizers.target)):
-        file = run_dir / "tokenizer" / name
-        if file.is_file() and file.read_bytes() != tokenizer.model:
-            raise ValueError(
-                f"the run to resume has another tokenizer, {file}: give it the text and data.tokenizer options that it "
-                f"was started with, or data.tokenizer.source_model={file}"
-            )
+    for side, tokenizer in (("source", tokenizers.source), ("target", tokenizers.target)):
+        for name, content in tokenizer.files(side).items():
+            file = run_dir / "tokenizer" / name
+            if file.is_file() and file.read_bytes() != content:
+                raise ValueError(
+                    f"the run to resume has another tokenizer, {file}: give it the text and data.tokenizer options "
+                    f"that it was started with, or data.tokenizer.source_model={file}"
+                )
 
 
 def write_run(run_dir: Path, config: TrainConfig, tokenizers: Tokenizers, facts: dict[str, Any]) -> None:
     """Write what a checkpoint needs beside it to become a model again."""
-    (run_dir / "tokenizer").mkdir(parents=True, exist_ok=True)
+    run_dir.mkdir(parents=True, exist_ok=True)
     text = yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
     (run_dir / "config.yaml").write_text(text, encoding="utf-8")
     (run_dir / "run.json").write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    (run_dir / "tokenizer" / SOURCE_FILE).write_bytes(tokenizers.source.model)
-    (run_dir / "tokenizer" / TARGET_FILE).unlink(missing_ok=True)  # of an attempt that came to nothing
-    if tokenizers.target is not tokenizers.source:
-        (run_dir / "tokenizer" / TARGET_FILE).write_bytes(tokenizers.target.model)
+    _write_tokenizers(run_dir / "tokenizer", tokenizers)
 
 
 def read_run(run_dir: str | Path) -> tuple[TrainConfig, Tokenizers, dict[str, Any]]:
@@ -76,11 +79,34 @@ def read_run(run_dir: str | Path) -> tuple[TrainConfig, Tokenizers, dict[str, An
             f"{run_dir} is not the folder of a run: it has no config.yaml; expected outputs/<name>/<date>_<time>"
         )
     config = from_dict(TrainConfig, yaml.safe_load(file.read_text(encoding="utf-8")))
-    source = Tokenizer.load(run_dir / "tokenizer" / SOURCE_FILE)
-    target_file = run_dir / "tokenizer" / TARGET_FILE
-    target = Tokenizer.load(target_file) if target_file.exists() else source
     facts = json.loads((run_dir / "run.json").read_text(encoding="utf-8"))
-    return config, Tokenizers(source, target), facts
+    return config, _read_tokenizers(run_dir / "tokenizer"), facts
+
+
+def _write_tokenizers(folder: Path, tokenizers: Tokenizers) -> None:
+    shutil.rmtree(folder, ignore_errors=True)  # of an attempt that came to nothing
+    folder.mkdir()
+    sides = {"source": tokenizers.source}
+    if tokenizers.target is not tokenizers.source:
+        sides["target"] = tokenizers.target
+    for side, tokenizer in sides.items():
+        for name, content in tokenizer.files(side).items():
+            (folder / name).write_bytes(content)
+    described = {side: tokenizer.describe() for side, tokenizer in sides.items()}
+    (folder / DESCRIPTION_FILE).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+
+
+def _read_tokenizers(folder: Path) -> Tokenizers:
+    """The tokenizers of a run; one of before format version 2 has SentencePiece models and no description."""
+    file = folder / DESCRIPTION_FILE
+    if file.is_file():
+        described = json.loads(file.read_text(encoding="utf-8"))
+        source = load_tokenizer(folder, "source", described["source"])
+        target = load_tokenizer(folder, "target", described["target"]) if "target" in described else source
+        return Tokenizers(source, target)
+    source = SentencePieceTokenizer.load(folder / "source.spm")
+    target_file = folder / "target.spm"
+    return Tokenizers(source, SentencePieceTokenizer.load(target_file) if target_file.exists() else source)
 
 
 def bundle_from_checkpoints(

@@ -10,7 +10,7 @@ import numpy as np
 from seq2seq.config import DataConfig, TokenizerKind
 from seq2seq.corpus.parallel import ParallelText, fingerprint, pair_up, read_parallel
 from seq2seq.text.lines import read_lines
-from seq2seq.text.tokenizer import Tokenizer
+from seq2seq.text.sentence_piece import SentencePieceTokenizer
 from seq2seq.text.tokenizer_training import train_tokenizer
 from seq2seq.training.data_module import Tokenizers
 from seq2seq.training.validation import RawText
@@ -67,10 +67,10 @@ def prepare_tokenizers(config: DataConfig, text: ParallelText, seed: int) -> Tok
     """
     how = config.tokenizer
     if how.source_model is not None:
-        source = _checked_kind(Tokenizer.load(how.source_model), config)
+        source = _checked_kind(SentencePieceTokenizer.load(how.source_model), config)
         if how.target_model is None:
             return Tokenizers(source, source)
-        return Tokenizers(source, _checked_kind(Tokenizer.load(how.target_model), config))
+        return Tokenizers(source, _checked_kind(SentencePieceTokenizer.load(how.target_model), config))
     if how.joint:
         tokenizer, report = train_tokenizer(chain(text.source, text.target), how, seed=seed)
         log.info("joint %s", report.summary())
@@ -83,7 +83,7 @@ def prepare_tokenizers(config: DataConfig, text: ParallelText, seed: int) -> Tok
     return Tokenizers(sides[0], sides[1])
 
 
-def _checked_kind(tokenizer: Tokenizer, config: DataConfig) -> Tokenizer:
+def _checked_kind(tokenizer: SentencePieceTokenizer, config: DataConfig) -> SentencePieceTokenizer:
     """Refuse a way of sampling that the loaded tokenizer cannot do."""
     how = config.tokenizer
     if how.bpe_dropout > 0 and tokenizer.kind is not TokenizerKind.bpe:

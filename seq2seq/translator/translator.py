@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from seq2seq.bundle import Bundle, load_bundle
-from seq2seq.config import DecodeConfig, Tying
+from seq2seq.config import Architecture, DecodeConfig, Task, Tying
 from seq2seq.models.build import embedding_rows
 from seq2seq.search.beam import beam_search
 from seq2seq.search.hypotheses import Hypothesis, SearchLimits
@@ -43,7 +43,7 @@ class Translator:
         device: Where to move the model; None leaves it where it is.
 
     Raises:
-        ValueError: if model and tokenizers do not fit together, or there is no such device.
+        ValueError: if it is a language model, model and tokenizers do not fit together, or there is no such device.
     """
 
     def __init__(self, bundle: Bundle, device: str | torch.device | None = None) -> None:
@@ -51,7 +51,9 @@ class Translator:
         self.bundle = bundle
         self.model = bundle.model if device is None else bundle.model.to(find_device(device))
         special, vocab_size = bundle.target_tokenizer.special, bundle.target_tokenizer.vocab_size
-        self._suppressed = (special.pad, special.bos, *range(vocab_size, len(self.model.output)))
+        # Imported models may have one id for EOS and others; what ends a translation must remain possible.
+        unwanted = {special.pad, special.bos} - {special.eos}
+        self._suppressed = (*sorted(unwanted), *range(vocab_size, len(self.model.output)))
         language = (bundle.languages[1] or "").lower().replace("_", "-").split("-")[0]
         self._between = "" if language in _NO_SPACE else " "
 
@@ -284,11 +286,16 @@ def _numbered(lines: Iterable[str], prefixes: Sequence[str] | None) -> Iterator[
 
 
 def _check(bundle: Bundle) -> None:
-    """Refuse a model that was not built for these tokenizers.
+    """Refuse a model that does not translate, or was not built for these tokenizers.
 
     Raises:
-        ValueError: with the sizes, or the checksums.
+        ValueError: with the task, the sizes, or the checksums.
     """
+    if bundle.task is not Task.translation:
+        raise ValueError(
+            "this bundle is a language model, which goes on from a text and does not translate; use "
+            "`seq2seq generate`, or a bundle of a model that was trained on parallel text"
+        )
     source, target, config = bundle.source_tokenizer, bundle.target_tokenizer, bundle.model_config
     tables = (
         ("source", source, bundle.model.source_rows),
@@ -301,8 +308,11 @@ def _check(bundle: Bundle) -> None:
                 f"the {side} tokenizer has {tokenizer.vocab_size} pieces, which takes {expected} rows, but the model "
                 f"has {rows} on that side; use the tokenizer that it was trained with"
             )
-    if config.tying is Tying.three_way and not bundle.joint:
+    one_table = config.tying is Tying.three_way or config.architecture is Architecture.decoder_only
+    if one_table and source.vocabulary_sha256 != target.vocabulary_sha256:
+        what = "tying=three_way" if config.tying is Tying.three_way else "architecture=decoder_only"
         raise ValueError(
-            f"a model with tying=three_way needs one tokenizer for both sides, got two: SHA-256 {source.sha256[:12]} "
-            f"and {target.sha256[:12]}; use the tokenizer that it was trained with"
+            f"a model with {what} needs one vocabulary for both sides, got two: SHA-256 of the tables of pieces "
+            f"{source.vocabulary_sha256[:12]} and {target.vocabulary_sha256[:12]}; use the tokenizer that it was "
+            "trained with"
         )

@@ -13,7 +13,7 @@ import sentencepiece
 from seq2seq.config import TokenizerConfig, TokenizerKind
 from seq2seq.corpus.parallel import fingerprint, read_parallel
 from seq2seq.text.lines import count_lines, read_lines, write_lines
-from seq2seq.text.tokenizer import Tokenizer
+from seq2seq.text.sentence_piece import SentencePieceTokenizer
 from seq2seq.text.tokenizer_training import train_tokenizer
 
 SEPARATORS = ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\r"]
@@ -122,7 +122,7 @@ def test_i7_text_is_utf8_whatever_the_locale(tmp_path):
     assert read_lines(tmp_path / "vocabulary") == list(here.export_vocabulary())
 
 
-def awkward_tokenizer() -> Tokenizer:
+def awkward_tokenizer() -> SentencePieceTokenizer:
     """A tokenizer some of whose pieces contain tab, CR, U+2028 and the like (its text is not normalised)."""
     awkward = ["\t", "\r", "\u2028", "\x85", "\x0c", "\xa0", "\\"]
     text = [f"{line}{character}{line}" for line in corpus(40) for character in awkward]
@@ -131,7 +131,7 @@ def awkward_tokenizer() -> Tokenizer:
         sentence_iterator=iter(text), model_writer=model, vocab_size=350, pad_id=0, bos_id=1, eos_id=2, unk_id=3,
         byte_fallback=True, normalization_rule_name="identity", minloglevel=2,
     )  # fmt: skip
-    return Tokenizer.from_bytes(model.getvalue())
+    return SentencePieceTokenizer.from_bytes(model.getvalue())
 
 
 def test_i8_the_exported_vocabulary_has_whole_lines_whatever_the_pieces_contain(tmp_path):
@@ -155,7 +155,7 @@ def test_i8_ids_come_from_the_model_and_blank_lines_do_no_harm(tmp_path):
     (tmp_path / "t.vocab").write_text("nonsense\n\n", encoding="utf-8")
     (tmp_path / "t.vocab.txt").write_text("nonsense\n\n", encoding="utf-8")
     lines = ["a\tb", "c\rd", "e\u2028f", "", " "]
-    assert Tokenizer.load(tmp_path / "t.model").encode_batch(lines) == tokenizer.encode_batch(lines)
+    assert SentencePieceTokenizer.load(tmp_path / "t.model").encode_batch(lines) == tokenizer.encode_batch(lines)
     for line in lines[:3]:
         assert tokenizer.decode(tokenizer.encode(line)) == line
 

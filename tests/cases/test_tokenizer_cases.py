@@ -9,8 +9,8 @@ import sentencepiece
 
 from seq2seq.config import TokenizerConfig, TokenizerKind
 from seq2seq.text.lines import read_lines, write_lines
+from seq2seq.text.sentence_piece import SentencePieceTokenizer
 from seq2seq.text.special import SpecialIds
-from seq2seq.text.tokenizer import Tokenizer
 from seq2seq.text.tokenizer_training import NORMALIZATION_RULES, train_tokenizer
 
 
@@ -31,7 +31,7 @@ def trained_elsewhere(**ids: int) -> bytes:
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4)))[::5])
 def test_v1_any_order_of_the_four_ids_is_read_from_the_model(order):
     pad, bos, eos, unk = order
-    tokenizer = Tokenizer.from_bytes(trained_elsewhere(pad_id=pad, bos_id=bos, eos_id=eos, unk_id=unk))
+    tokenizer = SentencePieceTokenizer.from_bytes(trained_elsewhere(pad_id=pad, bos_id=bos, eos_id=eos, unk_id=unk))
     assert tokenizer.special == SpecialIds(pad=pad, bos=bos, eos=eos, unk=unk)
     line = corpus()[0]
     ids = tokenizer.encode(line)
@@ -45,14 +45,14 @@ def test_v1_a_model_trained_elsewhere_without_padding_is_refused_with_the_remedy
         ValueError,
         match=r"theirs\.model: the vocabulary has no pad symbol \(got pad=-1, bos=1, .*--pad_id=0 --bos",
     ):
-        Tokenizer.load(tmp_path / "theirs.model")
+        SentencePieceTokenizer.load(tmp_path / "theirs.model")
 
 
 @pytest.mark.parametrize("missing", ["bos", "eos"])
 def test_v1_a_model_without_bos_or_eos_is_refused(missing):
     ids = {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 2} | {f"{missing}_id": -1}
     with pytest.raises(ValueError, match=f"has no {missing} symbol"):
-        Tokenizer.from_bytes(trained_elsewhere(**ids))
+        SentencePieceTokenizer.from_bytes(trained_elsewhere(**ids))
 
 
 def test_v1_our_own_training_always_gives_the_same_four_ids():
@@ -93,7 +93,7 @@ NASTY = ["１２３ ﬁne", "two  spaces", " edges ", "½ Ⅷ ǆ", "e\u0301", "z
 def test_v4_the_rule_is_recorded_in_the_model_and_says_what_happens():
     for rule in NORMALIZATION_RULES:
         tokenizer, _ = train_tokenizer(corpus(), TokenizerConfig(vocab_size=350, normalization=rule))
-        assert Tokenizer.from_bytes(tokenizer.model).normalization == rule
+        assert SentencePieceTokenizer.from_bytes(tokenizer.model).normalization == rule
     nfkc, _ = train_tokenizer([*corpus(), *NASTY], TokenizerConfig(vocab_size=380))
     decoded = [nfkc.decode(nfkc.encode(line)) for line in NASTY]
     assert decoded == ["123 fine", "two spaces", "edges", "1⁄2 VIII dž", "é", "zero width", "no break"]

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from seq2seq.cli import UsageError
 from seq2seq.cli.data import app
 from seq2seq.config import TokenizerConfig, TokenizerKind
-from seq2seq.text.tokenizer import Tokenizer
+from seq2seq.text.sentence_piece import SentencePieceTokenizer
 
 
 def run(*arguments: str | Path) -> Result:
@@ -35,7 +35,7 @@ def test_a_tokenizer_is_trained_on_several_files(files, tmp_path):
     assert result.exit_code == 0
     assert result.stdout.strip() == str(tmp_path / "joint.model")
     assert "400 pieces trained on 240 of 240 lines" in result.stderr
-    trained = Tokenizer.load(tmp_path / "joint.model")
+    trained = SentencePieceTokenizer.load(tmp_path / "joint.model")
     assert (trained.vocab_size, trained.kind, trained.byte_fallback) == (400, TokenizerKind.unigram, True)
 
 
@@ -45,7 +45,7 @@ def test_every_option_reaches_the_training(files, tmp_path):
     result = run("tokenizer", *files, "-o", tmp_path / "t.model", *options, "--vocab")
     assert result.exit_code == 0
     assert "too long" in result.stderr
-    trained = Tokenizer.load(tmp_path / "t.model")
+    trained = SentencePieceTokenizer.load(tmp_path / "t.model")
     assert (trained.vocab_size, trained.kind, trained.byte_fallback) == (99, TokenizerKind.bpe, False)
     assert trained.normalization == "identity"
     assert len((tmp_path / "t.vocab.txt").read_text(encoding="utf-8").splitlines()) == 99
@@ -103,7 +103,7 @@ def test_two_tokenizers_are_for_source_and_target(files, tmp_path):
     models = ["--tokenizer", tmp_path / "s.model", "--tokenizer", tmp_path / "t.model"]
     report = json.loads(run("check", *files, *models, "--format", "json").stdout)
     for name, side, key in zip("st", files, ("source", "target"), strict=True):
-        trained = Tokenizer.load(tmp_path / f"{name}.model")
+        trained = SentencePieceTokenizer.load(tmp_path / f"{name}.model")
         lines = side.read_text(encoding="utf-8").splitlines()
         assert report[key]["piece_use"]["pieces"] == sum(map(len, trained.encode_batch(lines)))
     result = run("check", *files, *models, "--tokenizer", tmp_path / "s.model")
@@ -118,7 +118,7 @@ def test_the_tokenizers_of_a_bundle_can_be_used(files, tmp_path):
     bundle.mkdir()
     (tmp_path / "source.model").rename(bundle / "source.spm")
     (tmp_path / "target.model").rename(bundle / "target.spm")
-    sides = {f"{side}_tokenizer": Tokenizer.load(bundle / f"{side}.spm") for side in ("source", "target")}
+    sides = {f"{side}_tokenizer": SentencePieceTokenizer.load(bundle / f"{side}.spm") for side in ("source", "target")}
     described = {name: {"sha256": side.sha256, "vocab_size": side.vocab_size} for name, side in sides.items()}
     rest = {"source_lang": None, "target_lang": None, "model": {}, "decode": {}, "provenance": {}}
     config = {"format_version": 1, "architecture": "encoder_decoder", "joint": False, **described, **rest}
@@ -127,7 +127,7 @@ def test_the_tokenizers_of_a_bundle_can_be_used(files, tmp_path):
     assert result.exit_code == 0, result.exception
     report = json.loads(result.stdout)
     lines = files[1].read_text(encoding="utf-8").splitlines()
-    trained = Tokenizer.load(bundle / "target.spm")
+    trained = SentencePieceTokenizer.load(bundle / "target.spm")
     assert report["target"]["piece_use"]["pieces"] == sum(map(len, trained.encode_batch(lines)))
 
 

@@ -11,7 +11,7 @@ from seq2seq.cli.app import app
 from seq2seq.cli.info import table
 from seq2seq.config import ModelConfig, TokenizerConfig, TokenizerKind, TrainConfig, Tying, from_dict, to_dict
 from seq2seq.models import build_model
-from seq2seq.text.tokenizer import Tokenizer
+from seq2seq.text.sentence_piece import SentencePieceTokenizer
 from seq2seq.text.tokenizer_training import train_tokenizer
 from seq2seq.training.data_module import Tokenizers
 from seq2seq.training.run_folder import write_run
@@ -19,18 +19,18 @@ from seq2seq.training.run_folder import write_run
 SIZES = {"d_model": 8, "num_heads": 2, "d_ff": 12, "num_encoder_layers": 3, "num_decoder_layers": 2}
 
 
-def tokenizer_of(words: str) -> Tokenizer:
+def tokenizer_of(words: str) -> SentencePieceTokenizer:
     lines = [" ".join(words.split()[row % 5 :]) for row in range(40)]
     config = TokenizerConfig(kind=TokenizerKind.bpe, vocab_size=30, byte_fallback=False)
     return train_tokenizer(lines, config)[0]
 
 
 @pytest.fixture(scope="module")
-def tokenizers() -> tuple[Tokenizer, Tokenizer]:
+def tokenizers() -> tuple[SentencePieceTokenizer, SentencePieceTokenizer]:
     return tokenizer_of("ein hund und eine katze laufen am strand"), tokenizer_of("one dog and one cat run on sand")
 
 
-def run_folder(path: Path, tokenizer: Tokenizer, weights: list[float]) -> Path:
+def run_folder(path: Path, tokenizer: SentencePieceTokenizer, weights: list[float]) -> Path:
     """A run of a tiny model with one recent checkpoint for each value, all weights of which are that value."""
     config = from_dict(
         TrainConfig,
@@ -70,7 +70,7 @@ def test_info_counts_every_weight_once_and_tells_what_the_bundle_is(tmp_path: Pa
     assert facts["source_tokenizer"]["special_ids"] == {"pad": 0, "bos": 1, "eos": 2, "unk": 3}
     assert facts["joint_vocabulary"] is (tying is Tying.three_way)
     assert (facts["languages"], facts["provenance"]) == ({"source": "de", "target": None}, {"steps": 7})
-    assert facts["format_version"] == 1
+    assert facts["format_version"] == 2
 
 
 def test_the_table_has_a_line_a_fact_and_headings_for_groups():

@@ -3,7 +3,7 @@ import random
 import pytest
 
 from seq2seq.config import TokenizerConfig, TokenizerKind
-from seq2seq.text.tokenizer import Tokenizer
+from seq2seq.text.sentence_piece import SentencePieceTokenizer
 from seq2seq.text.tokenizer_training import train_tokenizer
 
 
@@ -19,21 +19,21 @@ def corpus() -> list[str]:
     ]
 
 
-def trained(corpus: list[str], kind: TokenizerKind, byte_fallback: bool) -> Tokenizer:
+def trained(corpus: list[str], kind: TokenizerKind, byte_fallback: bool) -> SentencePieceTokenizer:
     config = TokenizerConfig(kind=kind, vocab_size=400 if byte_fallback else 150, byte_fallback=byte_fallback)
     return train_tokenizer(corpus, config)[0]
 
 
 @pytest.fixture(scope="session")
-def unigram(corpus: list[str]) -> Tokenizer:
+def unigram(corpus: list[str]) -> SentencePieceTokenizer:
     return trained(corpus, TokenizerKind.unigram, True)
 
 
 @pytest.fixture(scope="session")
-def bpe(corpus: list[str]) -> Tokenizer:
+def bpe(corpus: list[str]) -> SentencePieceTokenizer:
     return trained(corpus, TokenizerKind.bpe, True)
 
 
 @pytest.fixture(scope="session")
-def bpe_without_bytes(corpus: list[str]) -> Tokenizer:
+def bpe_without_bytes(corpus: list[str]) -> SentencePieceTokenizer:
     return trained(corpus, TokenizerKind.bpe, False)

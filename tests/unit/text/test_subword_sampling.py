@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from seq2seq.config import TokenizerConfig, TokenizerKind
+from seq2seq.text.sentence_piece import SentencePieceTokenizer
 from seq2seq.text.subword_sampling import BpeDropout, generator, merge
-from seq2seq.text.tokenizer import Tokenizer
 from seq2seq.text.tokenizer_training import train_tokenizer
 
 ALPHA = TokenizerConfig(sampling_alpha=0.3, sampling_nbest=12)
@@ -37,8 +37,9 @@ def test_a_draw_depends_on_the_key_alone(unigram, bpe, corpus):
 def test_another_process_draws_the_same(unigram, corpus, tmp_path):
     (tmp_path / "t.model").write_bytes(unigram.model)
     script = (
-        "import sys; from seq2seq.text.tokenizer import Tokenizer; from seq2seq.config import TokenizerConfig\n"
-        "t = Tokenizer.load(sys.argv[1]); c = TokenizerConfig(sampling_alpha=0.3, sampling_nbest=12)\n"
+        "import sys; from seq2seq.text.sentence_piece import SentencePieceTokenizer\n"
+        "from seq2seq.config import TokenizerConfig\n"
+        "t = SentencePieceTokenizer.load(sys.argv[1]); c = TokenizerConfig(sampling_alpha=0.3, sampling_nbest=12)\n"
         "print(t.sample(sys.argv[2], config=c, key=(5, 6, 7)))"
     )
     command = [sys.executable, "-c", script, tmp_path / "t.model", corpus[0]]
@@ -90,7 +91,7 @@ def test_bpe_agrees_when_pieces_cross_spaces(corpus):
         sentence_iterator=iter(corpus), model_writer=model, model_type="bpe", vocab_size=300, pad_id=0, bos_id=1,
         eos_id=2, unk_id=3, split_by_whitespace=False, minloglevel=2,
     )  # fmt: skip
-    tokenizer = Tokenizer.from_bytes(model.getvalue())
+    tokenizer = SentencePieceTokenizer.from_bytes(model.getvalue())
     assert any("▁" in piece[1:] for piece in tokenizer.pieces(range(300)))
     for line in corpus[:100]:
         assert tokenizer._bpe_dropout.sample(line, 0.0, (1, 1, 1)) == tokenizer.encode(line)

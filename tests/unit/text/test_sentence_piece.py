@@ -6,8 +6,8 @@ import pytest
 import sentencepiece
 
 from seq2seq.config import TokenizerConfig, TokenizerKind
+from seq2seq.text.sentence_piece import SentencePieceTokenizer
 from seq2seq.text.special import SpecialIds
-from seq2seq.text.tokenizer import Tokenizer
 
 NASTY = ["", " ", "a\rb", "a\u2028b", "nul \0 here", "tab\there", "▁", "<s> </s>", "🎉 中文", "\ufeff", "x" * 3000]
 
@@ -75,7 +75,7 @@ def test_an_id_outside_the_vocabulary_is_refused(unigram, id_):
 def test_a_tokenizer_is_loaded_from_a_file_and_pickled(unigram, corpus, tmp_path):
     (tmp_path / "t.model").write_bytes(unigram.model)
     config = TokenizerConfig(sampling_alpha=0.5)
-    for copy in (Tokenizer.load(tmp_path / "t.model"), pickle.loads(pickle.dumps(unigram))):
+    for copy in (SentencePieceTokenizer.load(tmp_path / "t.model"), pickle.loads(pickle.dumps(unigram))):
         assert copy.sha256 == unigram.sha256
         assert copy.encode(corpus[0]) == unigram.encode(corpus[0])
         key = (1, 2, 3)
@@ -86,11 +86,11 @@ def test_a_missing_or_damaged_model_is_refused(tmp_path):
     with pytest.raises(
         FileNotFoundError, match=r"no tokenizer at .*none\.model; expected a SentencePiece \.model file"
     ):
-        Tokenizer.load(tmp_path / "none.model")
+        SentencePieceTokenizer.load(tmp_path / "none.model")
     for data in (b"", b"no model at all"):
         (tmp_path / "bad.model").write_bytes(data)
         with pytest.raises(ValueError, match=rf"bad\.model is not a SentencePiece model \({len(data)} bytes read\)"):
-            Tokenizer.load(tmp_path / "bad.model")
+            SentencePieceTokenizer.load(tmp_path / "bad.model")
 
 
 def test_a_model_of_whole_words_is_refused(corpus):
@@ -100,7 +100,7 @@ def test_a_model_of_whole_words_is_refused(corpus):
         eos_id=2, unk_id=3, minloglevel=2,
     )  # fmt: skip
     with pytest.raises(ValueError, match="is of kind word; expected unigram, bpe"):
-        Tokenizer.from_bytes(model.getvalue())
+        SentencePieceTokenizer.from_bytes(model.getvalue())
 
 
 def test_the_exported_vocabulary_has_one_line_for_each_piece(unigram):
