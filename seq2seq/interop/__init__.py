@@ -1,6 +1,6 @@
 """Other people's weights in and out: a bundle from a Hugging Face folder, and a folder from a bundle.
 
-Nothing here imports `transformers`: config.json, safetensors and the tokenizer's files are read and written as they are.
+Nothing here imports `transformers`: config.json, safetensors and the tokenizer's files are read and written directly.
 """
 
 from seq2seq.interop.hugging_face import export_hugging_face, import_hugging_face, is_hugging_face
