@@ -1,7 +1,7 @@
 """What a SentencePiece model file says about itself and the library does not tell.
 
 The file is a protocol buffer (``sentencepiece_model.proto``). Kind, normalisation rule and the types of the pieces have
-no accessor, and reading them through the protobuf package would make that package a dependency, so the five fields are
+no accessor, and reading them through the protobuf package would make that package a dependency, so the few fields are
 picked out here: a message is a row of (field number, wire type, value), and wire types are varint, 8 bytes,
 length-prefixed bytes and 4 bytes (https://protobuf.dev/programming-guides/encoding).
 """
@@ -13,7 +13,7 @@ _KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
 _PIECE, _TRAINER, _NORMALIZER = 1, 2, 3  # fields of ModelProto
 _PIECE_TYPE = 3
 _MODEL_TYPE, _BYTE_FALLBACK = 3, 35  # fields of TrainerSpec
-_RULE_NAME = 1
+_RULE_NAME, _CHARACTER_MAP, _DUMMY_PREFIX, _REMOVE_SPACES = 1, 2, 3, 4  # fields of NormalizerSpec
 _USER_DEFINED = 4  # value of a piece's type; absent means 1, normal
 
 
@@ -29,6 +29,12 @@ class ModelFacts:
     """Whether unknown characters are spelled in bytes."""
     user_defined: frozenset[int]
     """Ids of pieces that were given by the user and are never split."""
+    character_map: bytes
+    """The normalisation rule, compiled; empty for identity."""
+    dummy_prefix: bool
+    """Whether a space is put in front of a text."""
+    remove_spaces: bool
+    """Whether spaces at both ends are removed and runs of them become one."""
 
 
 def read_facts(model: bytes) -> ModelFacts:
@@ -48,12 +54,17 @@ def read_facts(model: bytes) -> ModelFacts:
     kind = trainer.get(_MODEL_TYPE, 1)
     rule = normalizer.get(_RULE_NAME, b"")
     assert isinstance(kind, int)
+    character_map = normalizer.get(_CHARACTER_MAP, b"")
     assert isinstance(rule, bytes)
+    assert isinstance(character_map, bytes)
     return ModelFacts(
         kind=_KINDS.get(kind, f"number {kind}"),
         normalization=rule.decode("utf-8"),
         byte_fallback=bool(trainer.get(_BYTE_FALLBACK, 0)),
         user_defined=frozenset(id_ for id_, type_ in enumerate(types) if type_ == _USER_DEFINED),
+        character_map=character_map,
+        dummy_prefix=bool(normalizer.get(_DUMMY_PREFIX, 1)),
+        remove_spaces=bool(normalizer.get(_REMOVE_SPACES, 1)),
     )
 
 
