@@ -5,10 +5,16 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import torch
+
 from seq2seq.search.length_penalty import LengthPenalty
+from seq2seq.shapes import Int, Tensor
 
 Identity = Callable[[tuple[int, ...]], Hashable]
 """Maps the ids of a hypothesis, EOS included, to what makes it a different answer, such as its decoded text."""
+
+StopTest = Callable[[int, tuple[int, ...]], bool]
+"""Whether a hypothesis of that sentence ends with these ids, although the last one is no end by itself."""
 
 
 @dataclass(frozen=True)
@@ -16,15 +22,15 @@ class Hypothesis:
     """One complete answer of a search."""
 
     ids: tuple[int, ...]
-    """Generated pieces, without BOS, a forced prefix and the closing EOS included."""
+    """Generated pieces, without what was fed first; a forced prefix and the closing EOS, if it has one, included."""
     log_prob: float
     """Sum of `token_log_probs`, in nats: what forced scoring of `ids` gives."""
     score: float
-    """`log_prob` over the length penalty."""
+    """`log_prob` over the length penalty. Where the search edits logits, of the edited ones in a beam."""
     token_log_probs: tuple[float, ...]
-    """Log-probability of each piece of `ids`, in nats."""
+    """Log-probability that the model gives to each piece of `ids`, in nats."""
     hit_limit: bool
-    """Whether EOS was forced because the hypothesis had reached its maximum length."""
+    """Whether the hypothesis ends because it had reached its maximum length (with a forced EOS, or without one)."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ class SearchLimits:
     """
 
     bos: int
-    """Fed first; never part of a hypothesis."""
+    """Fed first, unless `starts` says otherwise; never part of a hypothesis."""
     eos: int
     """Ends a hypothesis."""
     suppressed: tuple[int, ...]
@@ -44,18 +50,25 @@ class SearchLimits:
     min_lengths: list[int]
     """A sentence's hypotheses have at least so many pieces."""
     max_lengths: list[int]
-    """A hypothesis that has one piece less than this gets EOS next, whatever it costs."""
+    """A hypothesis that has one piece less than this gets EOS next, whatever it costs; see `open_end`."""
     prefixes: list[list[int]] | None = None
     """Pieces that a sentence's hypotheses start with; an empty list for a free start."""
+    starts: list[int] | None = None
+    """What is fed first for each sentence, such as the last piece of its prompt; None feeds BOS."""
+    other_ends: tuple[int, ...] = ()
+    """Ids that end a hypothesis as EOS does, for a model that has several."""
+    open_end: bool = False
+    """A hypothesis of the maximum length just ends there, as a text that is cut off; no EOS is forced."""
 
     def __post_init__(self) -> None:
         count = len(self.max_lengths)
-        for name in ("min_lengths", "prefixes"):
+        for name in ("min_lengths", "prefixes", "starts"):
             values = getattr(self, name)
             if values is not None and len(values) != count:
                 raise ValueError(f"{name} has {len(values)} entries for {count} sentences; give one for each sentence")
-        if self.eos in self.suppressed:
-            raise ValueError(f"eos={self.eos} is among the suppressed ids, so no hypothesis could end; leave it out")
+        for end in self.ends:
+            if end in self.suppressed:
+                raise ValueError(f"eos={end} is among the suppressed ids, so no hypothesis could end; leave it out")
         for sentence, (shortest, longest) in enumerate(zip(self.min_lengths, self.max_lengths, strict=True)):
             if longest < 1:
                 raise ValueError(f"max_length={longest} of sentence {sentence} leaves no room for EOS; give at least 1")
@@ -75,7 +88,7 @@ class SearchLimits:
                 f"{self.max_lengths[sentence] - 1}: max_length={self.max_lengths[sentence]} counts EOS; raise it or "
                 "shorten the prefix"
             )
-        refused = sorted({piece for piece in prefix if piece < 0 or piece == self.eos or piece in self.suppressed})
+        refused = sorted({piece for piece in prefix if piece < 0 or piece in self.ends or piece in self.suppressed})
         if refused:
             raise ValueError(
                 f"prefix of sentence {sentence} has ids {refused} that are EOS, suppressed or negative; give ordinary "
@@ -90,6 +103,17 @@ class SearchLimits:
         """Pieces that hypotheses of `sentence` start with."""
         return self.prefixes[sentence] if self.prefixes is not None else ()
 
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """All ids that end a hypothesis, EOS first."""
+        return (self.eos, *self.other_ends)
+
+    def first_tokens(self, device: torch.device) -> Int[Tensor, "B 1"]:
+        """What is fed first, one row a sentence."""
+        if self.starts is None:
+            return torch.full((len(self), 1), self.bos, device=device)
+        return torch.tensor(self.starts, dtype=torch.long, device=device).view(-1, 1)
+
     @cached_property
     def shortest(self) -> list[int]:
         """Pieces of the shortest hypothesis that each sentence may have."""
@@ -98,9 +122,8 @@ class SearchLimits:
     @cached_property
     def largest_id(self) -> int:
         """The largest id that these limits speak of."""
-        return max(
-            [self.bos, self.eos, *self.suppressed, *(piece for prefix in self.prefixes or () for piece in prefix)]
-        )
+        ids = [self.bos, *self.ends, *self.suppressed, *(self.starts or [])]
+        return max([*ids, *(piece for prefix in self.prefixes or () for piece in prefix)])
 
     def check_vocab_size(self, vocab_size: int) -> None:
         """Refuse ids that a model with `vocab_size` outputs does not have.
@@ -110,8 +133,8 @@ class SearchLimits:
         """
         if self.largest_id >= vocab_size:
             raise ValueError(
-                f"id {self.largest_id} in bos, eos, suppressed or prefixes is beyond the model's {vocab_size} outputs; "
-                "use the tokenizer that the model was trained with"
+                f"id {self.largest_id} in bos, eos, suppressed, prefixes or starts is beyond the model's {vocab_size} "
+                "outputs; use the tokenizer that the model was trained with"
             )
 
 
@@ -121,18 +144,33 @@ def finished(
     ids: list[int],
     token_log_probs: list[float],
     penalty: LengthPenalty,
+    *,
+    total: float | None = None,
+    stopped: bool = False,
 ) -> Hypothesis:
-    """The hypothesis of `sentence` that these pieces make, the last one being EOS."""
-    assert ids[-1] == limits.eos, f"a finished hypothesis ends in EOS, got {ids}"
+    """The hypothesis of `sentence` that these pieces make.
+
+    Args:
+        limits: What the search was asked for.
+        sentence: Number of the sentence.
+        ids: All its pieces; the last one is an end, unless a stop test or an open limit ended it.
+        token_log_probs: What the model gives to each.
+        penalty: Divides the log-probability into the score.
+        total: Log-probability that the search went by; None is the sum of `token_log_probs`.
+        stopped: Whether a stop test ended it.
+    """
+    at_limit = len(ids) == limits.max_lengths[sentence]
+    ended = ids[-1] in limits.ends
+    assert ended or stopped or (limits.open_end and at_limit), f"a finished hypothesis ends in EOS, got {ids}"
     log_prob = 0.0
     for value in token_log_probs:  # in the order in which the search adds up, which sum() does not promise
         log_prob += value
     return Hypothesis(
         ids=tuple(ids),
         log_prob=log_prob,
-        score=log_prob / penalty(len(ids)),
+        score=(log_prob if total is None else total) / penalty(len(ids)),
         token_log_probs=tuple(token_log_probs),
-        hit_limit=len(ids) == limits.max_lengths[sentence],
+        hit_limit=at_limit and not (limits.open_end and (ended or stopped)),
     )
 
 

@@ -2,7 +2,7 @@
 
 A rule sees the hypotheses so far and the log-probabilities of their next pieces, and writes -inf where a piece must not
 come next. What it leaves is not normalised again, so that a hypothesis keeps the log-probability that the model gives
-it. Further rules join the list that `build_rules` makes.
+it. Here are the rules that limits ask for; `warpers` has those that change how probable pieces are.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class Rows:
 
 
 Rule = Callable[[Rows, Float[Tensor, "R V"]], None]
-"""Writes -inf into the log-probabilities where a piece must not follow its row."""
+"""Edits in place what the pieces after each row are worth; -inf where a piece must not follow."""
 
 
 class Suppressed:
@@ -48,7 +48,7 @@ class MinLength:
     """No EOS before a sentence's minimum length."""
 
     def __init__(self, limits: SearchLimits) -> None:
-        self._eos = limits.eos
+        self._ends = limits.ends
         self._lengths = torch.tensor(limits.min_lengths)
         self._longest = max(limits.min_lengths, default=0)
 
@@ -57,7 +57,8 @@ class MinLength:
         length = rows.length + 1
         if length < self._longest:
             early = (self._lengths[rows.sentences] > length).nonzero()[:, 0]
-            log_probs[early.to(log_probs.device), self._eos] = -torch.inf
+            for end in self._ends:
+                log_probs[early.to(log_probs.device), end] = -torch.inf
 
 
 class ForcedPrefix:
@@ -94,7 +95,8 @@ class MaxLength:
 
 def build_rules(limits: SearchLimits, device: torch.device) -> list[Rule]:
     """The rules that the limits ask for, in the order in which they are applied."""
-    return [Suppressed(limits, device), MinLength(limits), ForcedPrefix(limits), MaxLength(limits)]
+    rules: list[Rule] = [Suppressed(limits, device), MinLength(limits), ForcedPrefix(limits)]
+    return rules if limits.open_end else [*rules, MaxLength(limits)]
 
 
 def _allow_only(log_probs: Float[Tensor, "R V"], rows: Int[Tensor, " N"], pieces: Int[Tensor, " N"]) -> None:

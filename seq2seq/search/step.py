@@ -23,7 +23,8 @@ class SearchState(Protocol):
         Args:
             rows: For each new row the old row that it continues. Rows are sentence by sentence, the beam fastest, and
                 every sentence has equally many; how many may change from call to call.
-            sentences: For each sentence that goes on its old place in the batch.
+            sentences: For each sentence that goes on its old place in the batch. A place that comes more than once
+                makes several sentences of one, which then go their own ways.
         """
         ...
 
@@ -31,7 +32,7 @@ class SearchState(Protocol):
 State = TypeVar("State", bound=SearchState)
 
 StepFunction = Callable[[Int[Tensor, "R 1"], State], tuple[Float[Tensor, "R V"], State]]
-"""Takes the last piece of every row (BOS at first) and gives the logits of the next one."""
+"""Takes the last piece of every row (`SearchLimits.starts` at first) and gives the logits of the next one."""
 
 
 def next_log_probs(
@@ -41,11 +42,14 @@ def next_log_probs(
     *,
     rows: Rows,
     rules: Sequence[Rule],
+    edits: Sequence[Rule] = (),
     limits: SearchLimits,
-) -> tuple[Float[Tensor, "R V"], State]:
-    """Log-probabilities of every row's next piece, -inf where a rule forbids it.
+) -> tuple[Float[Tensor, "R V"], Float[Tensor, "R V"], State]:
+    """Log-probabilities of every row's next piece: what the search goes by, what the model gives, and the new state.
 
-    Normalised over the whole row before the rules, in float32 (float64 for float64 logits).
+    The first are -inf where a rule forbids a piece. They are normalised over the whole row before the rules, in float32
+    (float64 for float64 logits), after the `edits` of the logits. Without edits both are one tensor, so only the
+    model's values of pieces that are allowed can be relied on.
 
     Raises:
         ValueError: if an id of `limits` lies outside the model's outputs.
@@ -53,10 +57,34 @@ def next_log_probs(
     logits, state = step(tokens, state)
     limits.check_vocab_size(logits.shape[-1])
     dtype = torch.float64 if logits.dtype is torch.float64 else torch.float32
-    log_probs = torch.log_softmax(logits, dim=-1, dtype=dtype)
+    own = torch.log_softmax(logits, dim=-1, dtype=dtype)
+    log_probs = own
+    if edits:
+        edited = logits.to(dtype, copy=True)
+        for edit in edits:
+            edit(rows, edited)
+        log_probs = torch.log_softmax(edited, dim=-1)
     for rule in rules:
         rule(rows, log_probs)
-    return log_probs, state
+    return log_probs, own, state
+
+
+def values_at(log_probs: Float[Tensor, "R V"], pieces: Int[Tensor, "R n"]) -> Float[Tensor, "R n"]:
+    """The entries of the given pieces of each row, on the CPU, in float64."""
+    return log_probs.gather(1, pieces.to(log_probs.device)).cpu().double()
+
+
+def refuse_nan(values: Float[Tensor, "R n"]) -> None:
+    """Refuse log-probabilities that are not numbers.
+
+    Raises:
+        ValueError: if one is NaN.
+    """
+    if values.isnan().any():
+        raise ValueError(
+            "the model's log-probabilities are NaN, expected numbers; look for NaN or infinite weights, or overflow "
+            "in half precision"
+        )
 
 
 def top_pieces(log_probs: Float[Tensor, "R V"], count: int) -> tuple[Float[Tensor, "R n"], Int[Tensor, "R n"]]:
@@ -71,11 +99,7 @@ def top_pieces(log_probs: Float[Tensor, "R V"], count: int) -> tuple[Float[Tenso
     # One more than asked for shows whether the choice of the last one was arbitrary.
     found, found_ids = _topk(log_probs, min(count + 1, log_probs.shape[1]))
     values, ids = found.cpu(), found_ids.cpu()
-    if values.isnan().any():
-        raise ValueError(
-            "the model's log-probabilities are NaN, expected numbers; look for NaN or infinite weights, or overflow "
-            "in half precision"
-        )
+    refuse_nan(values)
     if (values[:, 1:] == values[:, :-1]).any():
         values, ids = _settle_ties(log_probs, values, ids, count)
     return values[:, :count].double().contiguous(), ids[:, :count].contiguous()

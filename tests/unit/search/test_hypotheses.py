@@ -25,7 +25,10 @@ def ending(score: float, *ids: int) -> Hypothesis:
     [
         ({"min_lengths": [1]}, "min_lengths has 1 entries for 2 sentences"),
         ({"prefixes": [[3], [4], []]}, "prefixes has 3 entries for 2 sentences"),
+        ({"starts": [3]}, "starts has 1 entries for 2 sentences"),
         ({"suppressed": (0, 2)}, "eos=2 is among the suppressed ids"),
+        ({"other_ends": (7, 0)}, "eos=0 is among the suppressed ids"),
+        ({"other_ends": (3,), "prefixes": [[3], []]}, r"prefix of sentence 0 has ids \[3\] that are EOS"),
         ({"max_lengths": [4, 0], "min_lengths": [0, 0]}, "max_length=0 of sentence 1 leaves no room for EOS"),
         ({"min_lengths": [1, 4]}, "min_length=4 of sentence 1 is not between 0 and its max_length=3"),
         ({"min_lengths": [-1, 2]}, "min_length=-1 of sentence 0"),
@@ -43,8 +46,15 @@ def test_limits_that_cannot_be_kept_are_refused(changes: dict[str, object], mess
 def test_ids_beyond_the_models_outputs_are_refused() -> None:
     asked = limits(prefixes=[[3], [11]])
     asked.check_vocab_size(12)
-    with pytest.raises(ValueError, match="id 11 in bos, eos, suppressed or prefixes is beyond the model's 11 outputs"):
+    with pytest.raises(ValueError, match="id 11 in bos, eos, suppressed, prefixes or starts is beyond the model's 11"):
         asked.check_vocab_size(11)
+
+
+@pytest.mark.parametrize("changes", [{"starts": [3, 11]}, {"other_ends": (11,)}])
+def test_starts_and_further_ends_are_among_the_ids_looked_at(changes: dict[str, object]) -> None:
+    limits(**changes).check_vocab_size(12)
+    with pytest.raises(ValueError, match="id 11 in"):
+        limits(**changes).check_vocab_size(11)
 
 
 def test_the_shortest_hypothesis_has_the_minimum_length_or_the_prefix_and_eos() -> None:
