@@ -7,9 +7,9 @@ import torch
 
 from seq2seq.bundle import Bundle
 from seq2seq.config import DecodeConfig
+from seq2seq.nn.device import evaluation
 from seq2seq.search.length_penalty import LengthPenalty
 from seq2seq.translator.batches import pad, token_batches
-from seq2seq.translator.device import evaluation
 from seq2seq.translator.results import ScoredPair
 
 

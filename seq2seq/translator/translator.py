@@ -9,12 +9,12 @@ import torch
 from seq2seq.bundle import Bundle, load_bundle
 from seq2seq.config import Architecture, DecodeConfig, Task, Tying
 from seq2seq.models.build import embedding_rows
+from seq2seq.nn.device import evaluation, find_device
 from seq2seq.search.beam import beam_search
 from seq2seq.search.hypotheses import Hypothesis, SearchLimits
 from seq2seq.search.length_penalty import LengthPenalty
 from seq2seq.text.lines import is_blank
 from seq2seq.translator.batches import SourceLine, length_limits, pad, take, token_batches
-from seq2seq.translator.device import evaluation, find_device
 from seq2seq.translator.long_lines import fit, join
 from seq2seq.translator.results import NOTHING, Candidate, ScoredPair, Translation
 from seq2seq.translator.scoring import score_ids

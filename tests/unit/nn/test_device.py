@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from seq2seq.translator.device import evaluation, find_device
+from seq2seq.nn.device import evaluation, find_device
 
 
 def test_auto_is_a_gpu_when_there_is_one(monkeypatch):
