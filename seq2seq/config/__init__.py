@@ -27,7 +27,7 @@ from seq2seq.config.choices import (
     Tying,
 )
 from seq2seq.config.data import DataConfig, TokenizerConfig
-from seq2seq.config.decode import DecodeConfig
+from seq2seq.config.decode import DecodeConfig, GenerateConfig
 from seq2seq.config.model import ModelConfig, RopeConfig
 from seq2seq.config.plain import from_dict, nearest, option_name, to_dict
 from seq2seq.config.training import MAX_THREADS, InitConfig, OptimConfig, TrainConfig, TrainerConfig
@@ -44,6 +44,7 @@ __all__ = [
     "Direction",
     "Documents",
     "FinalWeights",
+    "GenerateConfig",
     "InitConfig",
     "LongLines",
     "ModelConfig",
