@@ -104,10 +104,15 @@ class Documents(Enum):
 
 
 class TokenizerKind(Enum):
-    """SentencePiece's two algorithms: unigram language model (Kudo 2018) and byte-pair encoding (Sennrich 2016)."""
+    """What SentencePiece cuts text into.
+
+    unigram: Pieces of a unigram language model (Kudo 2018). bpe: Byte-pair encoding (Sennrich et al. 2016). char: One
+    character each.
+    """
 
     unigram = "unigram"
     bpe = "bpe"
+    char = "char"
 
 
 class PenaltyForm(Enum):

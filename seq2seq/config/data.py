@@ -13,7 +13,7 @@ class TokenizerConfig:
     kind: TokenizerKind = TokenizerKind.unigram
     """Algorithm."""
     vocab_size: int = 8000
-    """Pieces, the four special ones included; for each side if not joint."""
+    """Pieces, the four special ones included; for each side if not joint. With kind=char at most so many."""
     joint: bool = True
     """One vocabulary for both languages (needed for three-way tying)."""
     byte_fallback: bool = True
@@ -22,8 +22,10 @@ class TokenizerConfig:
     """Share of the characters that get pieces of their own; 0.9995 suits Chinese and Japanese."""
     normalization: str = "nmt_nfkc"
     """SentencePiece's rule: nmt_nfkc, nfkc, nmt_nfkc_cf, nfkc_cf or identity. Recorded in the bundle."""
+    keep_whitespace: bool = False
+    """Every space and line feed is kept, as plain text of a language model needs it; with normalization=identity."""
     max_sentence_bytes: int = 4192
-    """Longer lines are left out of the tokenizer's training, and counted."""
+    """Longer lines are left out of the tokenizer's training, and counted; with keep_whitespace they are cut."""
     source_model: str | None = None
     """A trained SentencePiece model to use instead of training one."""
     target_model: str | None = None
@@ -68,6 +70,11 @@ class TokenizerConfig:
             self.kind is TokenizerKind.unigram or self.sampling_alpha == 0,
             f"data.tokenizer.sampling_alpha={self.sampling_alpha} needs data.tokenizer.kind=unigram, got "
             f"{self.kind.name}; with bpe use data.tokenizer.bpe_dropout",
+        )
+        require(
+            not self.keep_whitespace or self.normalization == "identity",
+            f"data.tokenizer.keep_whitespace=true needs data.tokenizer.normalization=identity, got "
+            f"{self.normalization}, which replaces and joins spaces",
         )
         require(
             self.target_model is None or not self.joint,

@@ -2,7 +2,9 @@
 
 import functools
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,10 +14,12 @@ from seq2seq.config import TokenizerConfig, TokenizerKind
 from seq2seq.text.model_file import ModelFacts, read_facts
 from seq2seq.text.special import SpecialIds
 from seq2seq.text.subword_sampling import BpeDropout, UnigramSampler
-from seq2seq.text.tokenizer import Tokenizer, table_digest
+from seq2seq.text.tokenizer import Tokenizer, table_digest, unencodable
 
 # The library warns on stderr about long lines in n-best search; nobody could act on it.
 sentencepiece.set_min_log_level(2)
+
+_LINES = re.compile("[^\n]*\n|[^\n]+")
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -33,6 +37,8 @@ class SentencePieceTokenizer(Tokenizer):
     """Name of the rule that is applied to text before it is split, such as nmt_nfkc or identity."""
     byte_fallback: bool
     """Whether characters outside the vocabulary are spelled as UTF-8 bytes."""
+    keeps_whitespace: bool
+    """Whether `decode_text` gives back every space and line feed that `encode` was given."""
 
     def __init__(self, model: bytes, name: str = "the given bytes"):
         """Read a serialised model; `load` and `from_bytes` say the same in words.
@@ -40,7 +46,7 @@ class SentencePieceTokenizer(Tokenizer):
         Raises:
             ValueError: not a SentencePiece model, one of another kind, or without a special symbol.
         """
-        self._processor = _processor(model, name)
+        self._processor = load_processor(model, name)
         facts = read_facts(model)
         self.model = model
         self.vocab_size = int(self._processor.vocab_size())
@@ -48,6 +54,11 @@ class SentencePieceTokenizer(Tokenizer):
         self.kind = _kind(facts, name)
         self.normalization = facts.normalization
         self.byte_fallback = facts.byte_fallback
+        self.keeps_whitespace = (
+            self._processor.piece_to_id("\n") in facts.user_defined
+            and not facts.dummy_prefix
+            and not facts.remove_spaces
+        )
         self.special = SpecialIds(
             pad=self._processor.pad_id(),
             bos=self._processor.bos_id(),
@@ -100,8 +111,12 @@ class SentencePieceTokenizer(Tokenizer):
 
     def describe(self) -> dict[str, Any]:
         """The facts that every tokenizer has, and kind, normalisation and byte fallback of the model."""
-        facts = {"kind": self.kind.name, "normalization": self.normalization, "byte_fallback": self.byte_fallback}
-        return super().describe() | facts
+        return super().describe() | {
+            "kind": self.kind.name,
+            "normalization": self.normalization,
+            "byte_fallback": self.byte_fallback,
+            "keeps_whitespace": self.keeps_whitespace,
+        }
 
     @functools.cached_property
     def byte_ids(self) -> frozenset[int]:
@@ -109,23 +124,27 @@ class SentencePieceTokenizer(Tokenizer):
         return frozenset(id_ for id_ in range(self.vocab_size) if self._processor.is_byte(id_))
 
     def encode(self, line: str) -> list[int]:
-        """Ids of one line, without BOS and EOS; no id for an empty one.
+        """Ids of a text, without BOS and EOS; no id for an empty one.
+
+        Where the line feed is a piece, the text may be long: it is split there first, which changes no id.
 
         Raises:
-            ValueError: the line has half a surrogate pair, so there is no UTF-8 for it.
+            ValueError: the text has half a surrogate pair, so there is no UTF-8 for it.
         """
         try:
+            if "\n" in line and self._splits_at_line_feeds:
+                return list(chain.from_iterable(self.encode_batch(_LINES.findall(line))))
             ids: list[int] = self._processor.encode(line, out_type=int)
         except RuntimeError as error:
-            raise ValueError(
-                f"{line!r:.80} cannot be written as UTF-8; expected text without half a surrogate pair, read the file "
-                "with errors='strict'"
-            ) from error
+            raise unencodable(line) from error
         return ids
 
     def encode_batch(self, lines: Sequence[str]) -> list[list[int]]:
         """`encode` of every line, in order; faster than one by one."""
-        ids: list[list[int]] = self._processor.encode(list(lines), out_type=int)
+        try:
+            ids: list[list[int]] = self._processor.encode(list(lines), out_type=int)
+        except TypeError:  # the library's word for a line without UTF-8; `encode` knows which one
+            return [self.encode(line) for line in lines]
         return ids
 
     def sample(self, line: str, *, config: TokenizerConfig, key: tuple[int, int, int]) -> list[int]:
@@ -143,6 +162,11 @@ class SentencePieceTokenizer(Tokenizer):
         """
         if config.sampling_alpha == 0 and config.bpe_dropout == 0:
             return self.encode(line)
+        if self.kind is TokenizerKind.char:
+            raise ValueError(
+                "a tokenizer of kind char has one segmentation of a line only; set data.tokenizer.sampling_alpha and "
+                "data.tokenizer.bpe_dropout to 0"
+            )
         if config.kind is not self.kind:
             raise ValueError(
                 f"sampling is set up for tokenizer.kind={config.kind.name}, but this tokenizer is {self.kind.name}; "
@@ -152,6 +176,10 @@ class SentencePieceTokenizer(Tokenizer):
         if config.sampling_alpha > 0:
             return self._unigram_sampler.sample(line, config.sampling_alpha, config.sampling_nbest, key)
         return self._bpe_dropout.sample(line, config.bpe_dropout, key)
+
+    @functools.cached_property
+    def _splits_at_line_feeds(self) -> bool:
+        return self.keeps_whitespace and sum("\n" in piece for piece in self.pieces(range(self.vocab_size))) == 1
 
     @functools.cached_property
     def _unigram_sampler(self) -> UnigramSampler:
@@ -189,7 +217,12 @@ class SentencePieceTokenizer(Tokenizer):
             yield f"{id_}\t{_escaped(piece)}\t{self._processor.get_score(id_):.6g}"
 
 
-def _processor(model: bytes, name: str) -> sentencepiece.SentencePieceProcessor:
+def load_processor(model: bytes, name: str) -> sentencepiece.SentencePieceProcessor:
+    """The library's object for a serialised model.
+
+    Raises:
+        ValueError: it is not a SentencePiece model.
+    """
     problem = f"{name} is not a SentencePiece model ({len(model)} bytes read)"
     if not model:
         raise ValueError(problem)

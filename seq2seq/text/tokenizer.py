@@ -123,6 +123,14 @@ class Tokenizer(abc.ABC):
         return int(id_)
 
 
+def unencodable(text: str) -> ValueError:
+    """What `Tokenizer.encode` raises for a text that has no UTF-8."""
+    return ValueError(
+        f"{text!r:.80} cannot be written as UTF-8; expected text without half a surrogate pair, read the file with "
+        "errors='strict'"
+    )
+
+
 def table_digest(pieces: Sequence[str]) -> str:
     """Hex digest of the pieces in the order of their ids."""
     return hashlib.sha256(json.dumps(pieces).encode("ascii")).hexdigest()

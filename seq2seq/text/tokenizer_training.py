@@ -3,12 +3,12 @@
 import io
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import sentencepiece
 
-from seq2seq.config import TokenizerConfig
+from seq2seq.config import TokenizerConfig, TokenizerKind
 from seq2seq.text.lines import is_blank
 from seq2seq.text.sentence_piece import SentencePieceTokenizer
 from seq2seq.text.special import SpecialIds
@@ -35,7 +35,7 @@ class TrainingReport:
     num_blank: int
     """Blank lines, left out."""
     num_skipped_long: int
-    """Lines of more than `max_sentence_bytes` bytes, left out."""
+    """Lines of more than `max_sentence_bytes` bytes, left out; with `keep_whitespace` they are cut instead."""
     num_skipped_reserved: int
     """Lines with U+2585, which the trainer keeps for itself and passes over."""
     num_sampled_out: int
@@ -62,7 +62,8 @@ def train_tokenizer(
     """A tokenizer trained on the lines, and what was left out. The same input gives the same bytes.
 
     Args:
-        lines: Text; for a joint vocabulary the lines of both sides.
+        lines: Text; for a joint vocabulary the lines of both sides. With `keep_whitespace` each may be a whole text
+            with line feeds.
         config: Kind, size, coverage, normalisation.
         seed: Draws the sample of a corpus of more than `MAX_TRAINING_LINES` lines.
         symbols: Strings that become one piece each and are never split (language tags, separators).
@@ -76,6 +77,8 @@ def train_tokenizer(
             f"data.tokenizer.normalization={config.normalization} is not a rule of SentencePiece; "
             f"choose one of {', '.join(NORMALIZATION_RULES)}"
         )
+    if config.keep_whitespace:
+        lines = _parts(lines, config.max_sentence_bytes)
     usable, counts = _select(lines, config.max_sentence_bytes, seed)
     if not usable:
         raise ValueError(_nothing_usable(counts, config))
@@ -95,7 +98,13 @@ def train_tokenizer(
             character_coverage=config.character_coverage,
             normalization_rule_name=config.normalization,
             max_sentence_length=config.max_sentence_bytes,
-            user_defined_symbols=list(symbols),
+            # Without one, SentencePiece would take line feeds for spaces.
+            user_defined_symbols=["\n", *symbols] if config.keep_whitespace else list(symbols),
+            # The space that it puts in front of a line, and those that it takes away, cannot be told from the text's.
+            add_dummy_prefix=not config.keep_whitespace,
+            remove_extra_whitespaces=not config.keep_whitespace,
+            allow_whitespace_only_pieces=config.keep_whitespace,  # indentation
+            hard_vocab_limit=config.kind is not TokenizerKind.char,  # no text has a given number of characters
             num_threads=_NUM_THREADS,
             minloglevel=_QUIET,
         )
@@ -112,6 +121,20 @@ def train_tokenizer(
         vocab_size=tokenizer.vocab_size,
     )
     return tokenizer, report
+
+
+def _parts(texts: Iterable[str], max_bytes: int) -> Iterator[str]:
+    """The lines of texts, each with its line feed; long ones cut, before a space where there is one."""
+    longest = max_bytes // 4  # characters, of at most four bytes each
+    for text in texts:
+        for line in text.split("\n"):
+            start = 0
+            while len(line) - start >= longest:
+                space = line.rfind(" ", start + 1, start + longest)
+                end = space if space > 0 else start + longest
+                yield line[start:end]
+                start = end
+            yield line[start:] + "\n"
 
 
 def _select(lines: Iterable[str], max_bytes: int, seed: int) -> tuple[list[str], dict[str, int]]:

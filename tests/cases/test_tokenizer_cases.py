@@ -65,7 +65,7 @@ def test_v1_our_own_training_always_gives_the_same_four_ids():
 def test_v3_symbols_are_one_id_each_and_leave_no_stray_space(kind):
     config = TokenizerConfig(kind=kind, vocab_size=350)
     tokenizer, _ = train_tokenizer(corpus(), config, symbols=["<2de>", "<sep>"])
-    pieces = tokenizer.pieces(range(350))
+    pieces = tokenizer.pieces(range(tokenizer.vocab_size))
     tag, separator = pieces.index("<2de>"), pieces.index("<sep>")
     for line in ("<2de> abend rot", "<2de>abend rot<sep>tun", "abend <sep> rot", "<sep><2de>", "abend<sep>"):
         ids = tokenizer.encode(line)
@@ -77,6 +77,18 @@ def test_v3_symbols_are_one_id_each_and_leave_no_stray_space(kind):
 
 
 @pytest.mark.parametrize("kind", TokenizerKind)
+def test_v3_symbols_stand_in_plain_text_that_keeps_its_spaces(kind):
+    config = TokenizerConfig(kind=kind, vocab_size=330, normalization="identity", keep_whitespace=True)
+    tokenizer, _ = train_tokenizer(corpus(), config, symbols=["<2de>", "<sep>"])
+    pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+    tag, separator = pieces.index("<2de>"), pieces.index("<sep>")
+    for text in ("<2de> abend\n rot", "<2de>abend  rot<sep>\ntun\n", " <sep><2de> ", "\n<sep>\n\n"):
+        ids = tokenizer.encode(text)
+        assert (ids.count(tag), ids.count(separator)) == (text.count("<2de>"), text.count("<sep>"))
+        assert tokenizer.decode_text(ids) == text
+
+
+@pytest.mark.parametrize("kind", [TokenizerKind.unigram, TokenizerKind.bpe])
 def test_v3_symbols_stay_one_id_under_sampling(kind):
     off = {"sampling_alpha": 0.0, "bpe_dropout": 0.0}
     rate = {"sampling_alpha": 0.2} if kind is TokenizerKind.unigram else {"bpe_dropout": 0.5}

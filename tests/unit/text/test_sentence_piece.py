@@ -44,8 +44,9 @@ def test_unusual_characters_survive(unigram):
 
 
 def test_half_a_surrogate_pair_is_refused(unigram):
-    with pytest.raises(ValueError, match=r"'a\\ud800b' cannot be written as UTF-8; expected text without half a"):
-        unigram.encode("a\ud800b")
+    for encode in (lambda: unigram.encode("a\ud800b"), lambda: unigram.encode_batch(["ab", "a\ud800b"])):
+        with pytest.raises(ValueError, match=r"'a\\ud800b' cannot be written as UTF-8; expected text without half a"):
+            encode()
 
 
 def test_special_ids_are_dropped_from_text_and_kept_in_pieces(unigram, corpus):
