@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 import seq2seq
 from seq2seq.cli import UsageError, data, inspect
 from seq2seq.cli.average import average
+from seq2seq.cli.convert import convert
 from seq2seq.cli.evaluate import evaluate
 from seq2seq.cli.info import info
 from seq2seq.cli.score import score
@@ -101,6 +102,7 @@ app.command()(evaluate)
 app.command()(score)
 app.add_typer(data.app, name="data")
 app.command()(average)
+app.command()(convert)
 app.command()(info)
 app.add_typer(inspect.app, name="inspect")
 

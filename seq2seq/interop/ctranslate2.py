@@ -63,7 +63,8 @@ def export_ctranslate2(bundle: Bundle, folder: str | Path, quantization: str | N
             something else is at `folder`.
         OSError: if it cannot be written; nothing is left then.
     """
-    check_exportable(bundle.model_config, quantization)
+    check_quantization(quantization)
+    check_exportable(bundle.model_config)
     spec = _spec(bundle)
     spec.validate()
     quantize(spec, quantization)
@@ -72,19 +73,27 @@ def export_ctranslate2(bundle: Bundle, folder: str | Path, quantization: str | N
         files = bundle.source_tokenizer.files("source") | bundle.target_tokenizer.files("target")
         for name, content in files.items():
             (scratch / name).write_bytes(content)
-        text = readme(bundle, quantization or "float32", spec.config.bos_token, spec.config.eos_token)
+        text = readme(bundle, quantization or "float32", vocabulary(bundle.target_tokenizer))
         (scratch / README_FILE).write_text(text, encoding="utf-8")
 
 
-def check_exportable(config: ModelConfig, quantization: str | None) -> None:
-    """Refuse what CTranslate2 cannot do, before any weight is read.
+def check_quantization(quantization: str | None) -> None:
+    """Refuse a quantisation that CTranslate2 does not have, or that it is not installed.
 
     Raises:
-        ValueError: naming the option.
+        ValueError: naming those that there are, or what to install.
     """
     known = _library().specs.model_spec.ACCEPTED_MODEL_TYPES
     if quantization is not None and quantization not in known:
         raise ValueError(f"quantization {quantization!r} is not one that CTranslate2 has; give {', '.join(known)}")
+
+
+def check_exportable(config: ModelConfig) -> None:
+    """Refuse a model that CTranslate2 cannot compute.
+
+    Raises:
+        ValueError: naming the option.
+    """
     if config.qk_norm and config.architecture is Architecture.encoder_decoder:
         raise ValueError(
             "qk_norm=true of an encoder-decoder cannot be written for CTranslate2, which norms the heads of "

@@ -7,14 +7,13 @@ from seq2seq.config import Architecture, PenaltyForm, Task
 from seq2seq.text.tokenizer import Tokenizer
 
 
-def readme(bundle: Bundle, quantization: str, bos: str, eos: str) -> str:
+def readme(bundle: Bundle, quantization: str, names: Sequence[str]) -> str:
     """Markdown with a Python program that uses the model with the bundle's own search options.
 
     Args:
         bundle: What was exported.
         quantization: How the weights are written.
-        bos: The target vocabulary's string for BOS.
-        eos: The same for EOS.
+        names: The target vocabulary's string for each id.
     """
     source, target = bundle.languages
     does = "goes on from a text" if bundle.task is Task.language_model else "translates"
@@ -35,7 +34,7 @@ def readme(bundle: Bundle, quantization: str, bos: str, eos: str) -> str:
             "import ctranslate2",
             f"import {package}",
             "",
-            *_program(bundle, bos, eos),
+            *_program(bundle, names),
             "```",
             "",
             *(f"- {note}" for note in _notes(bundle)),
@@ -48,9 +47,11 @@ _LIBRARIES = {"sentencepiece": "sentencepiece", "marian": "sentencepiece", "hugg
 """The package that reads the tokenizer's files, by their format."""
 
 
-def _program(bundle: Bundle, bos: str, eos: str) -> list[str]:
+def _program(bundle: Bundle, names: Sequence[str]) -> list[str]:
     """Lines of Python that come after the imports."""
     source, target = bundle.source_tokenizer, bundle.target_tokenizer
+    bos = names[target.special.bos]
+    ends = [names[target.special.eos], *(names[id_] for id_ in target.special.other_ends)]
     is_generator = bundle.model_config.architecture is Architecture.decoder_only
     is_language_model = bundle.task is Task.language_model
     program = [f"source = {_loaded(source, 'source')}"]
@@ -65,6 +66,8 @@ def _program(bundle: Bundle, bos: str, eos: str) -> list[str]:
     settings = f"beam_size={bundle.decode.beam_size}, length_penalty={_exponent(bundle):g}, return_end_token=True"
     if is_language_model:
         settings = "sampling_topk=40, sampling_temperature=0.8, max_length=64, return_end_token=True"
+    if len(ends) > 1:
+        settings += f", end_token={ends}"
     call = (
         "model.generate_batch(pieces, include_prompt_in_result=False, "
         if is_generator
@@ -79,7 +82,7 @@ def _program(bundle: Bundle, bos: str, eos: str) -> list[str]:
         f"pieces = [{pieces} for line in lines]",
         f"results = {call}{settings})",
         "for result in results:",
-        f"    print({_joined(target, writer, f'[piece for piece in {found} if piece != {eos!r}]')})",
+        f"    print({_joined(target, writer, f'[piece for piece in {found} if piece not in {ends}]')})",
     ]
 
 
