@@ -172,9 +172,12 @@ def read_config(path: str | Path) -> dict[str, Any]:
         )
     try:
         config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        version = int(config["format_version"])
+        foreign = _foreign(Path(path), config)
+        version = int(config["format_version"]) if foreign is None else 0
     except (ValueError, KeyError, TypeError) as problem:
         raise ValueError(f"{file} is damaged: {problem!r}; expected JSON with a format_version") from problem
+    if foreign is not None:
+        raise ValueError(foreign)
     if version > FORMAT_VERSION:
         raise ValueError(
             f"{file} has format version {version}, this package reads up to {FORMAT_VERSION}; update seq2seq"
@@ -199,6 +202,20 @@ def read_config(path: str | Path) -> dict[str, Any]:
                 f"{file} has {key} {config[key]!r}, this package reads {', '.join(choices.__members__)}; update seq2seq"
             )
     return config
+
+
+def _foreign(path: Path, config: dict[str, Any]) -> str | None:
+    """What to do with a folder of another program, which has a config.json too; None if it is not one."""
+    if "format_version" in config:
+        return None
+    if (path / "model.bin").is_file():
+        return (
+            f"{path} is a CTranslate2 model, not a bundle; use it as its README.md says, and here the bundle that it "
+            "was made from"
+        )
+    if "model_type" in config:
+        return f"{path} is a Hugging Face folder, not a bundle; convert it first: seq2seq convert {path} NEW_FOLDER"
+    return None
 
 
 def _tokenizers(path: Path, config: dict[str, Any]) -> tuple[Tokenizer, Tokenizer]:
