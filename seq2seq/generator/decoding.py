@@ -54,7 +54,7 @@ class Decoding:
             min_lengths=[0] * len(items),
             max_lengths=[prompt.limit for prompt in prompts],
             starts=[prompt.ids[-1] for prompt in prompts],
-            other_ends=special.other_ends,
+            other_ends=bundle.target_tokenizer.stop,
             open_end=True,
         )
         self._edits: list[Rule] = []
@@ -130,5 +130,5 @@ def suppressed(bundle: Bundle) -> tuple[int, ...]:
     tokenizer = bundle.target_tokenizer
     special = tokenizer.special
     own = {special.pad, special.bos} if tokenizer.format == "sentencepiece" else set()
-    unwanted = own - {special.eos, *special.other_ends}
+    unwanted = own - {special.eos, *tokenizer.stop}
     return (*sorted(unwanted), *range(tokenizer.vocab_size, len(bundle.model.output)))

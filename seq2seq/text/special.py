@@ -14,8 +14,6 @@ class SpecialIds:
     bos: int = 1
     eos: int = 2
     unk: int = 3
-    other_ends: tuple[int, ...] = ()
-    """Further ids that end a text as EOS does; some imported language models have them."""
 
     def check(self, vocab_size: int) -> None:
         """Refuse ids of a SentencePiece model that are missing (negative), equal, or outside the vocabulary.
@@ -42,7 +40,7 @@ class SpecialIds:
         Raises:
             ValueError: naming the ids got and what was expected.
         """
-        if not all(0 <= value < vocab_size for value in (*self._ids().values(), *self.other_ends)):
+        if not all(0 <= value < vocab_size for value in self._ids().values()):
             raise ValueError(
                 f"special ids must be from 0 to {vocab_size - 1}, the last piece of the vocabulary, got "
                 f"{self._listed()}; expected config.json and the tokenizer's files to belong to one model"
@@ -52,5 +50,4 @@ class SpecialIds:
         return {"pad": self.pad, "bos": self.bos, "eos": self.eos, "unk": self.unk}
 
     def _listed(self) -> str:
-        listed = ", ".join(f"{name}={value}" for name, value in self._ids().items())
-        return listed + (f", other_ends={list(self.other_ends)}" if self.other_ends else "")
+        return ", ".join(f"{name}={value}" for name, value in self._ids().items())

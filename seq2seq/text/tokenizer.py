@@ -23,6 +23,8 @@ class Tokenizer(abc.ABC):
     """Number of pieces, special ones included; ids are below it."""
     special: SpecialIds
     """Ids of padding, begin, end and unknown."""
+    stop: tuple[int, ...] = ()
+    """Ids beside EOS that end a text; some imported language models have them."""
 
     @abc.abstractmethod
     def encode(self, line: str) -> list[int]:

@@ -25,9 +25,3 @@ def test_an_id_beyond_the_vocabulary_is_refused():
     message = "must be below the vocabulary size 11, got pad=0, bos=1, eos=2, unk=11"
     with pytest.raises(ValueError, match=message):
         SpecialIds(unk=11).check(11)
-
-
-def test_further_ends_of_an_imported_model_are_looked_at_too():
-    SpecialIds(bos=2, other_ends=(7, 10)).check_imported(11)
-    with pytest.raises(ValueError, match=r"from 0 to 10, the last piece .* unk=3, other_ends=\[7, 11\]"):
-        SpecialIds(other_ends=(7, 11)).check_imported(11)
