@@ -179,12 +179,12 @@ def _search(beam: int) -> str:
 
 def _draw(chosen: "Sequence[Chosen]", output: str, how: str, font: Path | None, dpi: int) -> None:
     """Write the picture, and say what the reader of it should know."""
-    from seq2seq.inspection.attention_picture import draw_attention
+    from seq2seq.inspection.attention_picture import attention_picture
     from seq2seq.inspection.picture_fonts import choose_fonts
 
     pieces = {piece for one in chosen for piece in (*one.attention.queries, *one.attention.keys)}
     fonts = choose_fonts(pieces, font)
-    width, height = draw_attention(chosen, output, fonts, output=how, dpi=dpi)
+    width, height = attention_picture(chosen, fonts, how).save(output, dpi)
     for note in fonts.notes:
         print(f"note: {note}", file=sys.stderr)
     print(f"wrote {output}, {width} x {height} points", file=sys.stderr)

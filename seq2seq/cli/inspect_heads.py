@@ -81,9 +81,9 @@ def heads(
     report = measure(bundle, sources[:lines], None if targets is None else targets[:lines])
     suspects = find_suspects(report)
     if output is not None:
-        from seq2seq.inspection.heads_picture import draw_heads
+        from seq2seq.inspection.heads_picture import heads_picture
 
-        width, height = draw_heads(report, output, dpi)
+        width, height = heads_picture(report).save(output, dpi)
         print(f"wrote {output}, {width} x {height} points", file=sys.stderr)
     _print(report, suspects, format_)
 

@@ -6,12 +6,11 @@ sentence and with the number of maps.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from seq2seq.inspection.attention import Attention, Chosen, HeatMap, Kind
-from seq2seq.inspection.picture import BAR_ROOM, DPI, HEADING, TEXT, TITLE, Canvas, text_width
+from seq2seq.inspection.picture import BAR_ROOM, HEADING, TEXT, TITLE, Canvas, text_width
 from seq2seq.inspection.picture_fonts import Fonts
 from seq2seq.shapes import Float
 
@@ -80,20 +79,16 @@ class _Section:
         return f"{self.attention.name}{how[self.attention.kind]}" + (f"; output: {output}" if output else "")
 
 
-def draw_attention(
-    chosen: Sequence[Chosen], path: str | Path, fonts: Fonts, *, output: str, dpi: int = DPI
-) -> tuple[int, int]:
-    """Write the picture; its width and height in points.
+def attention_picture(chosen: Sequence[Chosen], fonts: Fonts, output: str) -> Canvas:
+    """The picture, not yet written.
 
     Args:
         chosen: The maps.
-        path: Where to; .png, .svg or .pdf.
         fonts: Chosen for the pieces of all of them.
         output: How the target came about, for the headings; may be empty.
-        dpi: Points for each inch.
 
     Raises:
-        ValueError: for more pieces than fit into a picture, or a picture that would be too large.
+        ValueError: for more pieces than fit into a picture.
     """
     for one in chosen:
         longest = max(len(one.attention.queries), len(one.attention.keys))
@@ -112,8 +107,7 @@ def draw_attention(
     for section, heading in zip(sections, headings, strict=True):
         _draw(canvas, section, heading, y)
         y += section.size[1]
-    canvas.save(path, dpi)
-    return round(canvas.size[0] * dpi), round(canvas.size[1] * dpi)
+    return canvas
 
 
 def _measured(chosen: Chosen, fonts: Fonts) -> _Section:

@@ -1,13 +1,11 @@
 """A picture of what heads do: for each kind of attention a row of panels, one for each measure, layers by heads."""
 
-from pathlib import Path
-
 import numpy as np
 
 from seq2seq.inspection.attention import Kind
 from seq2seq.inspection.heads import MEASURES, HeadProfile, HeadReport
 from seq2seq.inspection.heads_report import HEADERS, NAMES, counted
-from seq2seq.inspection.picture import BAR_ROOM, DPI, HEADING, TEXT, TITLE, Canvas, text_width
+from seq2seq.inspection.picture import BAR_ROOM, HEADING, TEXT, TITLE, Canvas, text_width
 from seq2seq.inspection.picture_fonts import choose_fonts
 
 CELL_WIDTH, CELL_HEIGHT = 0.34, 0.24
@@ -29,17 +27,8 @@ BRIGHT = 0.55
 """From this value on a colour is so bright that a figure on it is black, not white."""
 
 
-def draw_heads(report: HeadReport, path: str | Path, dpi: int = DPI) -> tuple[int, int]:
-    """Write the picture; its width and height in points.
-
-    Args:
-        report: The numbers of the heads.
-        path: Where to; .png, .svg or .pdf.
-        dpi: Points for each inch.
-
-    Raises:
-        ValueError: for a picture that would be too large.
-    """
+def heads_picture(report: HeadReport) -> Canvas:
+    """The picture, not yet written."""
     families = choose_fonts([]).families
     kinds = {kind: [one for one in report.profiles if one.kind is kind] for kind in report.uniform}
     panels = {kind: _panels(own) for kind, own in kinds.items()}
@@ -58,8 +47,7 @@ def draw_heads(report: HeadReport, path: str | Path, dpi: int = DPI) -> tuple[in
         for at, (title, values) in enumerate(own):
             _draw_panel(canvas, title, values, GAP + at * sizes[kind][0], y + HEADING_ROOM)
         y += HEADING_ROOM + sizes[kind][1]
-    canvas.save(path, dpi)
-    return round(canvas.size[0] * dpi), round(canvas.size[1] * dpi)
+    return canvas
 
 
 def _heading(kind: Kind, report: HeadReport) -> str:

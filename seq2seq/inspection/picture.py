@@ -159,8 +159,12 @@ class Canvas:
             self.text(f"{value:g}", x + 1.4 * BAR_WIDTH, y + (1 - value) * height, TEXT, at=("left", "center"))
         self.text(label, x + 4.5 * BAR_WIDTH, y + height / 2, TITLE, at=("left", "center"), upwards=True)
 
-    def save(self, path: str | Path, dpi: int = DPI) -> None:
-        """Write the picture, whole or not at all; the ending of its name says in which format.
+    def save(self, path: str | Path, dpi: int = DPI) -> tuple[int, int]:
+        """Write the picture, whole or not at all; its width and height in points.
+
+        Args:
+            path: Where to; the ending, .png, .svg or .pdf, says what is written.
+            dpi: Points for each inch.
 
         Raises:
             ValueError: if it would be too large.
@@ -181,6 +185,7 @@ class Canvas:
         with matplotlib.rc_context({"svg.hashsalt": "seq2seq"}):
             self.figure.savefig(stream, format=_format(path), dpi=dpi, metadata=metadata)
         write_bytes(path, stream.getvalue())
+        return width, height
 
 
 def text_width(texts: Sequence[str], size: float, families: Sequence[str]) -> float:
