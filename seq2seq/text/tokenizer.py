@@ -63,8 +63,8 @@ class Tokenizer(abc.ABC):
         """
 
     def prompt(self, text: str) -> list[int]:
-        """What a language model is given to go on from: the text, or BOS where there is none."""
-        return self.encode(text) or [self.special.bos]
+        """What a language model is given to go on from: BOS, which its texts begin with, and the text."""
+        return [self.special.bos, *self.encode(text)]
 
     def sample(self, line: str, *, config: TokenizerConfig, key: tuple[int, int, int]) -> list[int]:
         """Ids of one line under a segmentation drawn at random, for training only.

@@ -62,9 +62,9 @@ def test_the_line_feed_is_one_piece(tokenizer):
     assert [tokenizer.pieces([id_]) for id_ in tokenizer.encode("\n\n")] == [["\n"], ["\n"]]
 
 
-def test_an_empty_prompt_begins_with_bos(tokenizer):
+def test_a_prompt_begins_with_bos(tokenizer):
     assert tokenizer.prompt("") == [tokenizer.special.bos]
-    assert tokenizer.prompt("ALL:\n") == tokenizer.encode("ALL:\n")
+    assert tokenizer.prompt("ALL:\n") == [tokenizer.special.bos, *tokenizer.encode("ALL:\n")]
 
 
 def test_indentation_is_one_piece(corpus):
