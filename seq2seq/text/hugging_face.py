@@ -193,7 +193,7 @@ def _ids(tokenizer: "tokenizers.Tokenizer", text: str) -> list[int]:
 def _table(tokenizer: "tokenizers.Tokenizer") -> list[str]:
     """The pieces in the order of their ids, as the file spells them; ids without a piece get a name."""
     pieces = {id_: piece for piece, id_ in tokenizer.get_vocab(with_added_tokens=True).items()}
-    return [pieces.get(id_, f"<unused {id_}>") for id_ in range(max(pieces, default=-1) + 1)]
+    return [pieces.get(id_, f"<unused{id_}>") for id_ in range(max(pieces, default=-1) + 1)]
 
 
 def _begins_with(tokenizer: "tokenizers.Tokenizer", bos: int) -> bool:

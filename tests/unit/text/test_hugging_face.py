@@ -173,7 +173,7 @@ def test_ids_without_a_piece_have_a_name_and_no_text():
     holey = HuggingFaceTokenizer(json.dumps(file).encode(), Conventions(SpecialIds(0, 0, 0, 0)))
     assert holey.vocab_size == len(vocabulary) + 5
     hole = holey.vocab_size - 2
-    assert holey.pieces([hole]) == [f"<unused {hole}>"]
+    assert holey.pieces([hole]) == [f"<unused{hole}>"]
     assert holey.decode_text([hole, *holey.encode("See")]) == "See"
 
 
