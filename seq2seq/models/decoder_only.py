@@ -74,10 +74,8 @@ class DecoderOnly(Transformer):
         self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]
     ) -> Float[Tensor, "B S-1+T D"]:
         """The output at every position of source, separator and target: S - 1 of the source, then T."""
-        prompt, prompt_valid = src[:, :-1], src_valid[:, 1:]
-        ids = cat([prompt, tgt_in], 1)
-        valid = cat([prompt_valid, prompt_valid.new_ones(tgt_in.shape)], 1)
-        return self.hidden(ids, Places.of_valid(valid), prefix_mask(valid, prompt.shape[1], self.prefix_lm))
+        ids, valid = _in_a_row(src, src_valid, tgt_in)
+        return self.hidden(ids, Places.of_valid(valid), prefix_mask(valid, src.shape[1] - 1, self.prefix_lm))
 
     def decode(
         self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]
@@ -87,7 +85,7 @@ class DecoderOnly(Transformer):
 
     def start(self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> CausalState:
         """The state that decoding begins with: the source read, without its EOS, all positions at once."""
-        return self.prefill(src[:, :-1], src_valid[:, 1:])[1]
+        return self.prefill(src[:, :-1], _without_last(src_valid))[1]
 
     def prefill(
         self, ids: Int[Tensor, "B P"], valid: Bool[Tensor, "B P"]
@@ -149,10 +147,9 @@ class DecoderOnly(Transformer):
     def _attention_maps(
         self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]
     ) -> AttentionMaps:
-        prompt_valid = src_valid[:, 1:]
-        valid = cat([prompt_valid, prompt_valid.new_ones(tgt_in.shape)], 1)
+        ids, valid = _in_a_row(src, src_valid, tgt_in)
         places, mask = Places.of_valid(valid), prefix_mask(valid, src.shape[1] - 1, self.prefix_lm)
-        x = self.decoder.embedding(cat([src[:, :-1], tgt_in], 1), places)
+        x = self.decoder.embedding(ids, places)
         rotation = self.decoder.rotation(places, x)
         maps = AttentionMaps([], [], [])
         for block in self.decoder.blocks():
@@ -160,3 +157,16 @@ class DecoderOnly(Transformer):
             maps.decoder.append(block.self_attention.weights(normed, mask, rotation))
             x = block(x, mask, rotation=rotation)
         return maps
+
+
+def _in_a_row(
+    src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]
+) -> tuple[Int[Tensor, "B S-1+T"], Bool[Tensor, "B S-1+T"]]:
+    """Source, separator and target of each pair, and which of the positions are real."""
+    valid = cat([_without_last(src_valid), src_valid.new_ones(tgt_in.shape)], 1)
+    return cat([src[:, :-1], tgt_in], 1), valid
+
+
+def _without_last(src_valid: Bool[Tensor, "B S"]) -> Bool[Tensor, "B S-1"]:
+    """True at real pieces but for the last one of each row, its EOS, whichever side the padding is on."""
+    return src_valid[:, :-1] & src_valid[:, 1:]

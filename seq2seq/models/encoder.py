@@ -11,8 +11,11 @@ class Encoder(Stack[Block]):
     """Embedding and N blocks that see the whole source."""
 
     def forward(self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> Float[Tensor, "B S D"]:
-        """The memory that the decoder attends to. What stands at padded positions means nothing."""
-        places = Places.span(0, src.shape[1], src.device)
+        """The memory that the decoder attends to. What stands at padded positions means nothing.
+
+        Padding may stand on either side: positions are counted from the first real piece.
+        """
+        places = Places.of_valid(src_valid)
         x, mask = self.embedding(src, places), padding_mask(src_valid)
         rotation = self.rotation(places, x)
         for layer in self.blocks():

@@ -61,7 +61,7 @@ class EncoderDecoder(Transformer):
     ) -> AttentionMaps:
         maps = AttentionMaps([], [], [])
         source_mask, target_mask = padding_mask(src_valid), causal_mask(tgt_in.shape[1], device=tgt_in.device)
-        places = Places.span(0, src.shape[1], src.device)
+        places = Places.of_valid(src_valid)
         x = self.encoder.embedding(src, places)
         rotation = self.encoder.rotation(places, x)
         for block in self.encoder.blocks():

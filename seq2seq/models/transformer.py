@@ -43,7 +43,7 @@ class Transformer(nn.Module, ABC):
         """Logits of every target position: row t is the distribution of the piece after tgt_in[:, t].
 
         Args:
-            src: Source ids, EOS at the end, padded on the right.
+            src: Source ids, EOS at the end, padded on either side.
             src_valid: True at real source positions.
             tgt_in: Target ids with BOS in front, padded on the right.
         """

@@ -8,7 +8,6 @@ from torch import nn, split
 from seq2seq.config import Architecture, ModelConfig, NormPlacement, Tying
 from seq2seq.nn.attention import CrossAttention, SelfAttention
 from seq2seq.nn.feed_forward import FeedForward
-from seq2seq.nn.positions import LearnedPositions
 
 
 @dataclass(frozen=True)
@@ -43,8 +42,9 @@ class DeepNorm:
 def initialize(model: nn.Module, config: ModelConfig) -> None:
     """Set every weight of `model` in place.
 
-    Biases are 0, norms 1 and 0. Embedding rows are normal: with deviation D^-0.5 where they are scaled by sqrt(D), so
-    that the inputs have unit variance, and tied to the output they give logits of about unit variance; else with 0.02.
+    Biases are 0, norms 1 and 0. Embedding rows and learned positions are normal: with deviation D^-0.5 where rows are
+    scaled by sqrt(D), so that the inputs have unit variance, and tied to the output they give logits of about unit
+    variance; else with 0.02.
 
     post: Matrices are Xavier-uniform. Those of queries, keys and values use the gain 1/sqrt(2), which is what Xavier
     gives the three stacked as one [3D, D] matrix; each part is drawn for itself, so that the result does not depend on
@@ -60,7 +60,8 @@ def initialize(model: nn.Module, config: ModelConfig) -> None:
     Source:
         Glorot and Bengio 2010 (Xavier); the paper says nothing about initialisation, these are the values that
         trained 6 + 6 Post-LN layers in the toolkits of its time. pre: Radford et al. 2019 (GPT-2), section 2.3;
-        deviation for narrow models: ours. deepnorm: Wang et al. 2022, arXiv:2203.00555, figure 2.
+        deviation for narrow models: ours. deepnorm: Wang et al. 2022, arXiv:2203.00555, figure 2, with uniform draws
+        where the authors' code has normal ones of the same variance.
     """
     std = config.d_model**-0.5 if config.scale_embedding else 0.02
     for module in model.modules():
@@ -70,11 +71,8 @@ def initialize(model: nn.Module, config: ModelConfig) -> None:
                 nn.init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=std)
-        elif isinstance(module, LearnedPositions):
-            nn.init.normal_(module.table.weight, std=std)
     if config.tying is Tying.none:
-        output = model.get_parameter("output")
-        nn.init.normal_(output, std=config.d_model**-0.5 if config.scale_embedding else 0.02)
+        nn.init.normal_(model.get_parameter("output"), std=std)
     for name, part in model.named_modules():
         if name in ("encoder", "decoder"):
             _initialize_stack(part, config, encoder=name == "encoder")

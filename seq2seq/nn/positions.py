@@ -10,7 +10,7 @@ from torch import nn
 
 from seq2seq.shapes import Bool, Float, Tensor
 
-_BLOCK = 256
+GROWTH = 256
 """Positions that a table grows by."""
 
 
@@ -71,12 +71,12 @@ class SinusoidalPositions(nn.Module):
         super().__init__()
         self.d_model, self.halves = d_model, halves
         # Not a buffer: `.to(dtype)` would cast a buffer, and a float64 model would add sinusoids rounded to float32.
-        self.table = sinusoids(_BLOCK, d_model, halves).to(torch.get_default_dtype())
+        self.table = sinusoids(GROWTH, d_model, halves).to(torch.get_default_dtype())
 
     def forward(self, x: Float[Tensor, "B T D"], places: Places) -> Float[Tensor, "B T D"]:
         """The vectors with their positions added, in the precision of `x`."""
         if places.end > self.table.shape[0] or self.table.dtype != x.dtype or self.table.device != x.device:
-            rows = max(self.table.shape[0], -(-places.end // _BLOCK) * _BLOCK)
+            rows = max(self.table.shape[0], -(-places.end // GROWTH) * GROWTH)
             self.table = sinusoids(rows, self.d_model, self.halves).to(x.dtype).to(x.device)
         return x + self.table[places.index]
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from seq2seq.config import RopeConfig, RopeScaling
-from seq2seq.nn.positions import Places
+from seq2seq.nn.positions import GROWTH, Places
 from seq2seq.shapes import Float, Tensor
 
 
@@ -40,16 +40,25 @@ class RotaryPositions(nn.Module):
 
     def __init__(self, d_head: int, config: RopeConfig) -> None:
         super().__init__()
-        # Not buffers, as `.to(dtype)` would cast them: angles are computed in float64 and rounded last.
-        self.frequencies, self.attention_factor = scaled_frequencies(d_head, config)
+        self.d_head, self.config = d_head, config
+        # Not a buffer, as `.to(dtype)` would cast it: angles are computed in float64 and rounded last.
+        self.table = rotations(GROWTH, d_head, config).to(torch.get_default_dtype())
 
     def forward(self, places: Places, like: Tensor) -> Rotation:
         """The rotation of these positions, on the device and in the precision of `like`."""
-        angles = places.index.double()[..., None] * self.frequencies.to(places.index.device)
-        angles = torch.cat([angles, angles], dim=-1)[:, None]
-        return Rotation(
-            (angles.cos() * self.attention_factor).to(like), (angles.sin() * self.attention_factor).to(like)
-        )
+        if places.end > self.table.shape[0] or self.table.dtype != like.dtype or self.table.device != like.device:
+            rows = max(self.table.shape[0], -(-places.end // GROWTH) * GROWTH)
+            self.table = rotations(rows, self.d_head, self.config).to(like.dtype).to(like.device)
+        cos, sin = self.table[places.index].unbind(-2)
+        return Rotation(cos[:, None], sin[:, None])
+
+
+def rotations(num_positions: int, d_head: int, config: RopeConfig) -> Float[Tensor, "T 2 K"]:
+    """Cosines and sines of each position from 0 on, computed in float64."""
+    frequencies, factor = scaled_frequencies(d_head, config)
+    angles = torch.arange(num_positions, dtype=torch.float64)[:, None] * frequencies
+    angles = torch.cat([angles, angles], dim=-1)
+    return torch.stack([angles.cos(), angles.sin()], dim=1) * factor
 
 
 def scaled_frequencies(d_head: int, config: RopeConfig) -> tuple[Float[Tensor, " K2"], float]:
