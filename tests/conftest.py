@@ -1,8 +1,12 @@
-"""Texts that bite, and small corpora. Tests run two at a time on two cores, so torch gets one thread each."""
+"""Texts that bite, small corpora, and every family of models at a tiny size.
+
+Tests run two at a time on two cores, so torch gets one thread each.
+"""
 
 import copy
 import dataclasses
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +16,20 @@ import pytest
 import torch
 
 from seq2seq.bundle import Bundle, save_bundle
-from seq2seq.config import ModelConfig, TokenizerConfig, Tying
-from seq2seq.models import build_model
+from seq2seq.config import (
+    Activation,
+    Architecture,
+    AttentionBias,
+    ModelConfig,
+    NormKind,
+    NormPlacement,
+    PositionKind,
+    RopeConfig,
+    RopeScaling,
+    TokenizerConfig,
+    Tying,
+)
+from seq2seq.models import Transformer, build_model
 from seq2seq.text.tokenizer_training import train_tokenizer
 
 torch.set_num_threads(1)
@@ -146,3 +162,74 @@ def tiny_bundle_folder(tiny_bundle: Bundle, tmp_path_factory: pytest.TempPathFac
     model = copy.deepcopy(tiny_bundle.model).float()
     save_bundle(dataclasses.replace(tiny_bundle, model=model), folder)
     return folder
+
+
+PRE = {"norm_placement": NormPlacement.pre, "tying": Tying.two_way}
+RMS = PRE | {"norm": NormKind.rms_norm}
+ROPE = {"positions": PositionKind.rope, "rope": RopeConfig(base=500.0)}
+LLAMA_3 = RopeConfig(base=500.0, scaling=RopeScaling.llama3, factor=4.0, original_positions=16)
+ALONE = {"architecture": Architecture.decoder_only, "num_encoder_layers": 0, "tying": Tying.two_way}
+SWIGLU = {"activation": Activation.silu, "gated": True, "feed_forward_bias": False}
+NO_BIAS = {"attention_bias": AttentionBias.none}
+LLAMA = RMS | ALONE | ROPE | SWIGLU | NO_BIAS | {"num_kv_heads": 2, "scale_embedding": False}
+
+FAMILIES: dict[str, dict[str, object]] = {
+    "original": {},
+    "pre_ln": PRE | {"activation": Activation.gelu, "encoder_d_ff": 36, "decoder_d_ff": 10},
+    "modern": RMS | ROPE | SWIGLU | NO_BIAS | {"num_kv_heads": 2},
+    "multi_query": PRE
+    | {"num_kv_heads": 1, "positions": PositionKind.learned, "max_positions": 80, "tying": Tying.none},
+    "deepnorm": {"norm_placement": NormPlacement.deepnorm, "num_encoder_layers": 3},
+    "marian": {"positions": PositionKind.sinusoidal_halves, "activation": Activation.silu, "output_bias": True},
+    "gpt2": PRE
+    | ALONE
+    | {"positions": PositionKind.learned, "max_positions": 80, "activation": Activation.gelu_tanh}
+    | {"scale_embedding": False},
+    "llama": LLAMA | {"tying": Tying.none, "rope": LLAMA_3},
+    "qwen2": LLAMA | {"attention_bias": AttentionBias.qkv},
+    "qwen3": LLAMA | {"qk_norm": True, "d_head": 10, "tying": Tying.none},
+    "prefix_lm": ALONE | {"prefix_lm": True, "activation": Activation.gelu_sigmoid},
+}
+"""What each family changes in a tiny configuration. All dimensions differ: D=24 H=4 G=2 K=6 F=20 V=19."""
+
+
+def family_config(name: str, **changes: object) -> ModelConfig:
+    """The tiny configuration of a family."""
+    sizes = {"d_model": 24, "num_heads": 4, "d_ff": 20, "num_encoder_layers": 1, "num_decoder_layers": 2}
+    return ModelConfig(**(sizes | {"dropout": 0.0} | FAMILIES[name] | changes))
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request: pytest.FixtureRequest) -> ModelConfig:
+    """Each family's configuration in turn."""
+    return family_config(request.param)
+
+
+@pytest.fixture(scope="session")
+def families() -> Callable[..., ModelConfig]:
+    """Gives a family's configuration by its name, with options changed."""
+    return family_config
+
+
+@pytest.fixture(scope="session")
+def scrambled() -> Callable[..., Transformer]:
+    """Builds a model of 19 pieces in float64, in evaluation mode, without gradients.
+
+    No weight is left as it starts: also norms and biases, which start as 1 and 0, are random.
+    """
+
+    def build(config: ModelConfig, seed: int = 1) -> Transformer:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = build_model(config, 19, 19).double().eval().requires_grad_(False)
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter), alpha=0.3)
+        return model
+
+    return build
+
+
+@pytest.fixture
+def family_model(family: ModelConfig, scrambled: Callable[..., Transformer]) -> Transformer:
+    """A scrambled model of each family in turn."""
+    return scrambled(family, seed=2)

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from seq2seq.nn.attention import CrossAttention, SelfAttention
+from seq2seq.nn.attention import CrossAttention, Heads, SelfAttention
 from seq2seq.nn.masks import causal_mask, padding_mask
 
 B, S, T, D, H, K, W = 3, 5, 4, 8, 2, 4, 3
@@ -86,13 +86,13 @@ def memory():
 @pytest.fixture
 def own():
     torch.manual_seed(3)
-    return SelfAttention(D, H).double().eval().requires_grad_(False)
+    return SelfAttention(Heads.plain(D, H)).double().eval().requires_grad_(False)
 
 
 @pytest.fixture
 def other():
     torch.manual_seed(4)
-    return CrossAttention(D, H).double().eval().requires_grad_(False)
+    return CrossAttention(Heads.plain(D, H)).double().eval().requires_grad_(False)
 
 
 def test_self_attention_with_padding_and_a_fully_masked_row(own, memory):

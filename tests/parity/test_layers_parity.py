@@ -1,22 +1,26 @@
-"""Our layers and stacks equal torch's `TransformerEncoderLayer` and `TransformerDecoderLayer` with the same weights.
+"""Our blocks and models equal torch's `TransformerEncoderLayer` and `TransformerDecoderLayer` with the same weights.
 
-torch's layers are the slow twin, with norm_first=False: Post-LN. Their boolean masks mean the opposite of ours,
-True = may NOT attend, so the masks are inverted here, at the boundary, on purpose. float64, tolerance 1e-12.
+torch's layers are the slow twin: norm_first=False is Post-LN, norm_first=True Pre-LN. Their boolean masks mean the
+opposite of ours, True = may NOT attend, so the masks are inverted here, at the boundary, on purpose. float64, tolerance
+1e-12.
 """
+
+from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import nn
 
-from seq2seq.models.decoder import DecoderLayer
-from seq2seq.models.encoder import EncoderLayer
+from seq2seq.config import Activation, Architecture, ModelConfig, NormPlacement, Tying
+from seq2seq.models import build_model
+from seq2seq.nn.attention import Heads
+from seq2seq.nn.block import Block, BlockOptions, CrossBlock
 from seq2seq.nn.masks import causal_mask, padding_mask
+from seq2seq.nn.positions import Places
 
-B, S, T, D, H, F, N = 2, 5, 3, 8, 2, 12, 3
+B, S, T, D, H, F, V = 2, 5, 3, 8, 2, 12, 11
 TOLERANCE = {"atol": 1e-12, "rtol": 0}
-SIZES = {"d_model": D, "num_heads": H, "d_ff": F, "norm_eps": 1e-4}
-DROPOUTS = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
-TWIN = {"dim_feedforward": F, "dropout": 0.0, "layer_norm_eps": 1e-4, "batch_first": True, "norm_first": False}
+ACTIVATIONS = {Activation.relu: nn.functional.relu, Activation.gelu: nn.functional.gelu}
 VALID = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], dtype=torch.bool)
 
 
@@ -45,38 +49,70 @@ def copy_cross_attention(ours, theirs):
     copy_linear(ours.output, theirs.out_proj)
 
 
-@torch.no_grad()
-def encoder_twin(ours):
-    theirs = nn.TransformerEncoderLayer(D, H, **TWIN).double()
-    copy_self_attention(ours.self_attention, theirs.self_attn)
-    copy_linear(ours.feed_forward.inner, theirs.linear1)
-    copy_linear(ours.feed_forward.output, theirs.linear2)
-    copy_linear(ours.self_attention_norm, theirs.norm1)
-    copy_linear(ours.feed_forward_norm, theirs.norm2)
-    return theirs
+@dataclass(frozen=True)
+class Order:
+    """Where the norms stand, and the non-linearity that goes with it in these tests."""
+
+    placement: NormPlacement
+    activation: Activation
+
+    def block(self, seed, of=Block):
+        options = BlockOptions(Heads.plain(D, H), F, self.activation, norm_placement=self.placement, norm_eps=1e-4)
+        return scrambled(of(options), seed)
+
+    def twin_options(self):
+        return {
+            "dim_feedforward": F,
+            "dropout": 0.0,
+            "activation": ACTIVATIONS[self.activation],
+            "layer_norm_eps": 1e-4,
+            "batch_first": True,
+            "norm_first": self.placement is NormPlacement.pre,
+            "dtype": torch.float64,
+        }
+
+    @torch.no_grad()
+    def encoder_twin(self, ours):
+        theirs = nn.TransformerEncoderLayer(D, H, **self.twin_options())
+        copy_self_attention(ours.self_attention, theirs.self_attn)
+        copy_linear(ours.feed_forward.inner, theirs.linear1)
+        copy_linear(ours.feed_forward.output, theirs.linear2)
+        copy_linear(ours.self_attention_norm, theirs.norm1)
+        copy_linear(ours.feed_forward_norm, theirs.norm2)
+        return theirs
+
+    @torch.no_grad()
+    def decoder_twin(self, ours):
+        theirs = nn.TransformerDecoderLayer(D, H, **self.twin_options())
+        copy_self_attention(ours.self_attention, theirs.self_attn)
+        copy_cross_attention(ours.cross_attention, theirs.multihead_attn)
+        copy_linear(ours.feed_forward.inner, theirs.linear1)
+        copy_linear(ours.feed_forward.output, theirs.linear2)
+        copy_linear(ours.self_attention_norm, theirs.norm1)
+        copy_linear(ours.cross_attention_norm, theirs.norm2)
+        copy_linear(ours.feed_forward_norm, theirs.norm3)
+        return theirs
 
 
-@torch.no_grad()
-def decoder_twin(ours):
-    theirs = nn.TransformerDecoderLayer(D, H, **TWIN).double()
-    copy_self_attention(ours.self_attention, theirs.self_attn)
-    copy_cross_attention(ours.cross_attention, theirs.multihead_attn)
-    copy_linear(ours.feed_forward.inner, theirs.linear1)
-    copy_linear(ours.feed_forward.output, theirs.linear2)
-    copy_linear(ours.self_attention_norm, theirs.norm1)
-    copy_linear(ours.cross_attention_norm, theirs.norm2)
-    copy_linear(ours.feed_forward_norm, theirs.norm3)
-    return theirs
+@pytest.fixture(
+    params=[Order(NormPlacement.post, Activation.relu), Order(NormPlacement.pre, Activation.gelu)],
+    ids=lambda order: order.placement.name,
+)
+def order(request):
+    return request.param
 
 
 @pytest.fixture
-def encoder_layers():
-    return [scrambled(EncoderLayer(**SIZES, **DROPOUTS), seed) for seed in range(N)]
+def encoder_pair(order):
+    """Ours and its twin."""
+    ours = order.block(0)
+    return ours, order.encoder_twin(ours)
 
 
 @pytest.fixture
-def decoder_layers():
-    return [scrambled(DecoderLayer(**SIZES, **DROPOUTS), 10 + seed) for seed in range(N)]
+def decoder_pair(order):
+    ours = order.block(10, CrossBlock)
+    return ours, order.decoder_twin(ours)
 
 
 @pytest.fixture
@@ -99,20 +135,20 @@ def assert_every_weight_has_the_same_gradient(ours, theirs, names):
         assert gradient.abs().max() > 1e-6, our_name
 
 
-def test_an_encoder_layer_with_padding(encoder_layers, src):
-    ours, theirs = encoder_layers[0], encoder_twin(encoder_layers[0])
+def test_an_encoder_layer_with_padding(encoder_pair, src):
+    ours, theirs = encoder_pair
     expected = theirs(src, src_key_padding_mask=~VALID)
     torch.testing.assert_close(ours(src, padding_mask(VALID))[VALID], expected[VALID], **TOLERANCE)
 
 
-def test_masks_that_are_not_inverted_give_something_else(encoder_layers, src):
-    ours, theirs = encoder_layers[0], encoder_twin(encoder_layers[0])
+def test_masks_that_are_not_inverted_give_something_else(encoder_pair, src):
+    ours, theirs = encoder_pair
     wrong = theirs(src, src_key_padding_mask=VALID & (torch.arange(S) > 0))
     assert (ours(src, padding_mask(VALID)) - wrong)[VALID].abs().max() > 1e-3
 
 
-def test_an_encoder_layers_gradients(encoder_layers, src):
-    ours, theirs = encoder_layers[0], encoder_twin(encoder_layers[0])
+def test_an_encoder_layers_gradients(encoder_pair, src):
+    ours, theirs = encoder_pair
     ours(src, padding_mask(VALID))[VALID].pow(3).sum().backward()
     theirs(src, src_key_padding_mask=~VALID)[VALID].pow(3).sum().backward()
     names = {
@@ -125,15 +161,15 @@ def test_an_encoder_layers_gradients(encoder_layers, src):
     assert_every_weight_has_the_same_gradient(ours, theirs, names)
 
 
-def test_a_decoder_layer_with_causality_and_a_padded_source(decoder_layers, src, tgt):
-    ours, theirs = decoder_layers[0], decoder_twin(decoder_layers[0])
+def test_a_decoder_layer_with_causality_and_a_padded_source(decoder_pair, src, tgt):
+    ours, theirs = decoder_pair
     expected = theirs(tgt, src, tgt_mask=~causal_mask(T)[0, 0], memory_key_padding_mask=~VALID)
     actual = ours(tgt, ours.cross_attention.keys_values(src), padding_mask(VALID))
     torch.testing.assert_close(actual, expected, **TOLERANCE)
 
 
-def test_a_decoder_layers_gradients(decoder_layers, src, tgt):
-    ours, theirs = decoder_layers[0], decoder_twin(decoder_layers[0])
+def test_a_decoder_layers_gradients(decoder_pair, src, tgt):
+    ours, theirs = decoder_pair
     our_src, their_src = src.clone().requires_grad_(), src.clone().requires_grad_()
     ours(tgt, ours.cross_attention.keys_values(our_src), padding_mask(VALID)).pow(3).sum().backward()
     theirs(tgt, their_src, tgt_mask=~causal_mask(T)[0, 0], memory_key_padding_mask=~VALID).pow(3).sum().backward()
@@ -148,18 +184,37 @@ def test_a_decoder_layers_gradients(decoder_layers, src, tgt):
     assert_every_weight_has_the_same_gradient(ours, theirs, names)
 
 
-def test_whole_stacks_without_a_norm_after_the_last_layer(encoder_layers, decoder_layers, src, tgt):
-    encoder = nn.TransformerEncoder(encoder_twin(encoder_layers[0]), N, enable_nested_tensor=False)
-    decoder = nn.TransformerDecoder(decoder_twin(decoder_layers[0]), N)
-    encoder.layers = nn.ModuleList(encoder_twin(layer) for layer in encoder_layers)
-    decoder.layers = nn.ModuleList(decoder_twin(layer) for layer in decoder_layers)
-    their_memory = encoder(src, src_key_padding_mask=~VALID)
-    expected = decoder(tgt, their_memory, tgt_mask=~causal_mask(T)[0, 0], memory_key_padding_mask=~VALID)
+def model_of(order, **changes):
+    sizes = {"num_encoder_layers": 2, "num_decoder_layers": 3, "tying": Tying.two_way, "dropout": 0.0, "norm_eps": 1e-4}
+    config = ModelConfig(D, H, F, **(sizes | changes), norm_placement=order.placement, activation=order.activation)
+    return scrambled(build_model(config, V, V), 30)
 
-    memory, mask = src, padding_mask(VALID)
-    for layer in encoder_layers:
-        memory = layer(memory, mask)
-    x = tgt
-    for layer in decoder_layers:
-        x = layer(x, layer.cross_attention.keys_values(memory), mask)
-    torch.testing.assert_close(x, expected, **TOLERANCE)
+
+def their_stack(stack, layers, of):
+    """torch's stack of the given layers, with our norm after the last one where ours has one."""
+    norm = stack.final_norm if isinstance(stack.final_norm, nn.LayerNorm) else None
+    options = {"enable_nested_tensor": False} if of is nn.TransformerEncoder else {}
+    theirs = of(layers[0], len(layers), norm=norm, **options)
+    theirs.layers = nn.ModuleList(layers)
+    return theirs
+
+
+def test_a_whole_model_with_a_norm_after_the_last_layer_in_pre_ln_only(order):
+    model = model_of(order)
+    src, tgt_in = torch.randint(4, V, (B, S)), torch.randint(4, V, (B, T))
+    encoder = their_stack(model.encoder, [order.encoder_twin(b) for b in model.encoder.layers], nn.TransformerEncoder)
+    decoder = their_stack(model.decoder, [order.decoder_twin(b) for b in model.decoder.layers], nn.TransformerDecoder)
+    memory = encoder(model.encoder.embedding(src, Places.span(0, S)), src_key_padding_mask=~VALID)
+    embedded = model.decoder.embedding(tgt_in, Places.span(0, T))
+    expected = decoder(embedded, memory, tgt_mask=~causal_mask(T)[0, 0], memory_key_padding_mask=~VALID)
+    torch.testing.assert_close(model.decode(src, VALID, tgt_in), expected, **TOLERANCE)
+    assert isinstance(model.encoder.final_norm, nn.LayerNorm) is (order.placement is NormPlacement.pre)
+
+
+def test_a_decoder_only_model_is_torchs_encoder_with_a_causal_mask(order):
+    model = model_of(order, architecture=Architecture.decoder_only, num_encoder_layers=0)
+    ids = torch.randint(4, V, (B, S))
+    theirs = their_stack(model.decoder, [order.encoder_twin(b) for b in model.decoder.layers], nn.TransformerEncoder)
+    embedded = model.decoder.embedding(ids, Places.span(0, S))
+    expected = theirs(embedded, mask=~causal_mask(S)[0, 0], is_causal=False)
+    torch.testing.assert_close(model.read(ids), expected, **TOLERANCE)

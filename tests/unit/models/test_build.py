@@ -84,9 +84,9 @@ def test_dropout_stands_where_it_is_configured():
         assert part.embedding.dropout.p == 0.1
         for layer in part.layers:
             assert layer.dropout.p == 0.1
-            assert layer.self_attention.dropout == 0.2
+            assert layer.self_attention.heads.dropout == 0.2
             assert layer.feed_forward.dropout.p == 0.3
-    assert {layer.cross_attention.dropout for layer in model.decoder.layers} == {0.2}
+    assert {layer.cross_attention.heads.dropout for layer in model.decoder.layers} == {0.2}
 
 
 def test_the_norms_get_the_configured_epsilon():

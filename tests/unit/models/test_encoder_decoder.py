@@ -9,10 +9,12 @@ import torch
 from seq2seq.config import ModelConfig
 from seq2seq.models import build_model
 from seq2seq.nn.masks import padding_mask
+from seq2seq.nn.positions import Places
 
 B, S, T, D, H, F, V = 2, 5, 3, 8, 2, 12, 11
 NUM_ENCODER_LAYERS, NUM_DECODER_LAYERS = 2, 4
 VALID = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], dtype=torch.bool)
+PLACES = Places(torch.tensor([[0, 1, 2, 3, 4], [0, 1, 2, 2, 2]]), S)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +60,7 @@ def test_the_worked_models_shapes(batch, source, target, width, heads, inner, vo
     inside.inner.register_forward_hook(lambda _, args, out: seen.update({"inner": out.shape}))
     inside.output.register_forward_hook(lambda _, args, out: seen.update({"output": out.shape}))
     with torch.inference_mode():
-        assert model.encoder.embedding(src).shape == (batch, source, width)
+        assert model.encoder.embedding(src, Places.span(0, source)).shape == (batch, source, width)
         assert model.encoder(src, valid).shape == (batch, source, width)
         assert model.decode(src, valid, tgt_in).shape == (batch, target, width)
         assert model(src, valid, tgt_in).shape == (batch, target, vocabulary)
@@ -70,7 +72,7 @@ def test_the_worked_models_shapes(batch, source, target, width, heads, inner, vo
 
 def test_the_encoder_is_post_ln_written_out(model, src):
     mask = padding_mask(VALID)
-    x = model.encoder.embedding(src)
+    x = model.encoder.embedding(src, PLACES)
     for layer in model.encoder.layers:
         x = layer.self_attention_norm(x + layer.self_attention(x, mask))
         x = layer.feed_forward_norm(x + layer.feed_forward(x))
@@ -79,7 +81,7 @@ def test_the_encoder_is_post_ln_written_out(model, src):
 
 def test_the_decoder_is_post_ln_written_out(model, src, tgt_in):
     mask, memory = padding_mask(VALID), model.encoder(src, VALID)
-    x = model.decoder.embedding(tgt_in)
+    x = model.decoder.embedding(tgt_in, Places.span(0, T))
     for layer in model.decoder.layers:
         x = layer.self_attention_norm(x + layer.self_attention(x, causal=True))
         x = layer.cross_attention_norm(x + layer.cross_attention(x, layer.cross_attention.keys_values(memory), mask))
@@ -100,13 +102,13 @@ def written_out_maps(model, src, tgt_in):
         return layer.output(torch.einsum("bhts,bhsk->bthk", attention, value).flatten(2))
 
     maps = {"encoder": [], "decoder": [], "cross": []}
-    x = model.encoder.embedding(src)
+    x = model.encoder.embedding(src, PLACES)
     for layer in model.encoder.layers:
         query, key, value = layer.self_attention.project(x)
         maps["encoder"].append(weights(query, key, VALID[:, None, None, :]))
         x = layer.self_attention_norm(x + attend(layer.self_attention, maps["encoder"][-1], value))
         x = layer.feed_forward_norm(x + layer.feed_forward(x))
-    memory, x = x, model.decoder.embedding(tgt_in)
+    memory, x = x, model.decoder.embedding(tgt_in, Places.span(0, T))
     for layer in model.decoder.layers:
         query, key, value = layer.self_attention.project(x)
         maps["decoder"].append(weights(query, key, torch.ones(T, T).tril()))

@@ -5,10 +5,11 @@ import math
 import pytest
 import torch
 
-from seq2seq.nn.attention import CrossAttention, SelfAttention, attention_weights, merge_heads, split_heads
+from seq2seq.nn.attention import CrossAttention, Heads, SelfAttention, attention_weights, merge_heads, split_heads
 from seq2seq.nn.masks import causal_mask
 
 B, T, S, D, H, K = 2, 3, 5, 8, 2, 4
+PLAIN = Heads.plain(D, H)
 
 X = [[1, 0], [0, 1], [1, 1]]
 WQ, WK, WV = [[1, 0], [0, 1]], [[1, 0], [1, 1]], [[1, 1], [0, 1]]
@@ -30,7 +31,7 @@ def assert_four_digits(actual, expected):
 @pytest.fixture
 def golden_layer():
     """One head of width 2 with the matrices of the worked example; the output projection is the identity."""
-    layer = SelfAttention(d_model=2, num_heads=1).double().eval()
+    layer = SelfAttention(Heads.plain(2, 1)).double().eval()
     with torch.no_grad():
         layer.query_key_value.weight.copy_(torch.cat([tensor(w).T for w in (WQ, WK, WV)]))
         layer.output.weight.copy_(torch.eye(2))
@@ -58,7 +59,7 @@ def test_golden_causal_weights_and_output(golden_layer):
 
 
 def test_golden_cross_attention_gives_the_same_numbers_on_the_same_sequence():
-    layer = CrossAttention(d_model=2, num_heads=1).double()
+    layer = CrossAttention(Heads.plain(2, 1)).double()
     with torch.no_grad():
         layer.query.weight.copy_(tensor(WQ).T)
         layer.key_value.weight.copy_(torch.cat([tensor(WK).T, tensor(WV).T]))
@@ -99,7 +100,7 @@ def test_heads_are_neighbouring_columns():
 
 @pytest.mark.parametrize(("batch", "length", "width", "heads", "head_width"), [(2, 4, 8, 2, 4), (2, 128, 768, 12, 64)])
 def test_the_worked_models_have_the_shapes_of_the_walk(batch, length, width, heads, head_width):
-    layer, x = SelfAttention(width, heads), torch.randn(batch, length, width)
+    layer, x = SelfAttention(Heads.plain(width, heads)), torch.randn(batch, length, width)
     assert layer.query_key_value(x).shape == (batch, length, 3 * width)
     query, key, value = layer.project(x)
     assert query.shape == key.shape == value.shape == (batch, heads, length, head_width)
@@ -111,7 +112,7 @@ def test_the_worked_models_have_the_shapes_of_the_walk(batch, length, width, hea
 
 
 def test_cross_attentions_scores_are_target_by_source():
-    layer = CrossAttention(D, H)
+    layer = CrossAttention(PLAIN)
     source = layer.keys_values(torch.randn(B, S, D))
     assert source.key.shape == source.value.shape == (B, H, S, K)
     mask = torch.ones(B, 1, 1, S, dtype=torch.bool)
@@ -120,24 +121,23 @@ def test_cross_attentions_scores_are_target_by_source():
 
 
 def test_a_layer_has_four_square_matrices():
-    for layer in (SelfAttention(D, H), CrossAttention(D, H)):
+    for layer in (SelfAttention(PLAIN), CrossAttention(PLAIN)):
         matrices = [p for p in layer.parameters() if p.dim() == 2]
         assert sum(p.numel() for p in matrices) == 4 * D * D
         assert sum(p.numel() for p in layer.parameters()) == 4 * D * D + 4 * D
 
 
 def test_dropped_weights_change_the_output_in_training_only():
-    layer, x = SelfAttention(D, H, dropout=0.5), torch.randn(B, T, D)
+    layer, x = SelfAttention(Heads.plain(D, H, dropout=0.5)), torch.randn(B, T, D)
     assert not torch.equal(layer.train()(x), layer(x))
     assert torch.equal(layer.eval()(x), layer(x))
-    cross = CrossAttention(D, H, dropout=0.5)
+    cross = CrossAttention(Heads.plain(D, H, dropout=0.5))
     source, mask = cross.keys_values(torch.randn(B, S, D)), torch.ones(B, 1, 1, S, dtype=torch.bool)
     assert not torch.equal(cross.train()(x, source, mask), cross(x, source, mask))
     assert torch.equal(cross.eval()(x, source, mask), cross(x, source, mask))
 
 
-@pytest.mark.parametrize("attention", [SelfAttention, CrossAttention])
-def test_a_width_that_heads_do_not_divide_is_refused(attention):
+def test_a_width_that_heads_do_not_divide_is_refused():
     message = "d_model=10 is not divisible by num_heads=4; choose d_model as a multiple of num_heads"
     with pytest.raises(ValueError, match=message):
-        attention(10, 4)
+        Heads.plain(10, 4)

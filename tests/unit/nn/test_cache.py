@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from seq2seq.nn.cache import BLOCK, DecoderState, KeyValue
+from seq2seq.nn.cache import BLOCK, CausalState, DecoderState, KeyValue
 
 R, H, K = 6, 2, 4
 
@@ -89,3 +89,30 @@ def test_while_all_sentences_go_on_the_sources_keys_are_not_copied(state):
 def test_the_state_knows_its_bytes(state):
     target, source = 2 * 2 * R * H * BLOCK * K, 2 * 2 * 3 * H * BLOCK * K
     assert state.num_bytes() == (target + source) * 8
+
+
+@pytest.fixture
+def causal():
+    torch.manual_seed(1)
+    valid = torch.tensor([[1, 1, 1], [1, 0, 1], [0, 0, 1], [0, 0, 0], [0, 1, 1], [1, 1, 0]], dtype=torch.bool)
+    return CausalState(3, (filled(3), filled(3)), valid, valid.sum(1, keepdim=True))
+
+
+def test_selecting_moves_every_part_of_a_causal_state_in_one_call(causal):
+    rows = torch.tensor([1, 5, 5, 0])
+    chosen = causal.select(rows, torch.tensor([0, 2]))
+    assert chosen.length == 3
+    for old, layer in zip(causal.layers, chosen.layers, strict=True):
+        assert torch.equal(layer.until(3).key, old.until(3).key[rows])
+        assert torch.equal(layer.until(3).value, old.until(3).value[rows])
+    assert torch.equal(chosen.valid, causal.valid[rows])
+    assert chosen.next_place.tolist() == [[2], [2], [2], [3]]
+
+
+def test_a_causal_state_knows_its_bytes_and_is_selected_before_anything_was_read(causal):
+    assert causal.num_bytes() == 2 * 2 * R * H * BLOCK * K * 8
+    empty = CausalState(0, (), torch.zeros(2, 0, dtype=torch.bool), torch.zeros(2, 1, dtype=torch.long))
+    chosen = empty.select(torch.tensor([0, 0, 1]), torch.tensor([0, 1]))
+    assert chosen.valid.shape == (3, 0)
+    assert chosen.next_place.tolist() == [[0], [0], [0]]
+    assert chosen.num_bytes() == 0

@@ -1,9 +1,13 @@
-"""seq2seq.nn.feed_forward: max(0, x W1 + b1) W2 + b2, each position on its own."""
+"""seq2seq.nn.feed_forward: f(x W1 + b1) W2 + b2, plain and gated, each position on its own."""
+
+import math
 
 import pytest
 import torch
+from torch.nn import functional
 
-from seq2seq.nn.feed_forward import FeedForward
+from seq2seq.config import Activation
+from seq2seq.nn.feed_forward import ACTIVATIONS, FeedForward
 
 B, T, D, F = 2, 3, 8, 12
 
@@ -47,3 +51,78 @@ def test_its_dropout_stands_behind_the_relu():
     y = network.train()(torch.zeros(10, 10, D))
     assert (y == 0).float().mean().item() == pytest.approx(0.75, abs=0.06)
     assert torch.unique(y).tolist() == pytest.approx([0.0, 20.0])
+
+
+FORMULAS = {
+    Activation.relu: lambda x: max(0.0, x),
+    Activation.gelu: lambda x: x * 0.5 * (1 + math.erf(x / math.sqrt(2))),
+    Activation.gelu_tanh: lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    Activation.gelu_sigmoid: lambda x: x / (1 + math.exp(-1.702 * x)),
+    Activation.silu: lambda x: x / (1 + math.exp(-x)),
+}
+TORCHS = {
+    Activation.relu: functional.relu,
+    Activation.gelu: functional.gelu,
+    Activation.gelu_tanh: lambda x: functional.gelu(x, approximate="tanh"),
+    Activation.gelu_sigmoid: lambda x: x * torch.sigmoid(1.702 * x),
+    Activation.silu: functional.silu,
+}
+
+
+@pytest.mark.parametrize("activation", list(Activation), ids=lambda activation: activation.name)
+def test_an_activation_is_its_papers_formula_and_torchs_function(activation):
+    values = torch.linspace(-6, 6, 41, dtype=torch.float64)
+    expected = torch.tensor([FORMULAS[activation](x) for x in values.tolist()], dtype=torch.float64)
+    torch.testing.assert_close(ACTIVATIONS[activation](values), expected, atol=1e-13, rtol=0)
+    torch.testing.assert_close(TORCHS[activation](values), expected, atol=1e-13, rtol=0)
+    others = [ACTIVATIONS[other](values) for other in Activation if other is not activation]
+    assert all((other - expected).abs().max() > 1e-4 for other in others)
+
+
+def test_the_three_gelus_differ_by_less_than_their_papers_say():
+    values = torch.linspace(-6, 6, 1001, dtype=torch.float64)
+    exact = ACTIVATIONS[Activation.gelu](values)
+    assert (ACTIVATIONS[Activation.gelu_tanh](values) - exact).abs().max() < 5e-4
+    assert (ACTIVATIONS[Activation.gelu_sigmoid](values) - exact).abs().max() < 2.1e-2
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("activation", list(Activation), ids=lambda activation: activation.name)
+@pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
+def test_each_network_is_its_formula(activation, gated, bias):
+    torch.manual_seed(4)
+    network = FeedForward(D, F, activation, gated, bias).double().requires_grad_(False)
+    x = torch.randn(B, T, D, dtype=torch.float64)
+    inner = x @ network.inner.weight.T + (network.inner.bias if bias else 0)
+    assert inner.shape == (B, T, 2 * F if gated else F)
+    active = TORCHS[activation](inner[..., :F])
+    if gated:
+        active = active * inner[..., F:]
+    expected = active @ network.output.weight.T + (network.output.bias if bias else 0)
+    torch.testing.assert_close(network(x), expected, atol=1e-12, rtol=0)
+
+
+def test_a_gated_network_has_three_matrices_of_parameters_and_without_biases_nothing_else():
+    network = FeedForward(D, F, Activation.silu, gated=True, bias=False)
+    assert sum(p.numel() for p in network.parameters()) == 3 * D * F
+    with_biases = FeedForward(D, F, Activation.silu, gated=True)
+    assert sum(p.numel() for p in with_biases.parameters()) == 3 * D * F + 2 * F + D
+
+
+def test_a_gates_dropout_stands_behind_the_gate():
+    network = FeedForward(D, F, Activation.relu, gated=True, dropout=0.75)
+    with torch.no_grad():
+        network.inner.bias[:F].fill_(5.0)
+        network.inner.bias[F:].fill_(3.0)
+        network.inner.weight.zero_()
+        network.output.weight.copy_(torch.eye(D, F))
+        network.output.bias.zero_()
+    y = network.train()(torch.zeros(10, 10, D))
+    assert (y == 0).float().mean().item() == pytest.approx(0.75, abs=0.06)
+    assert torch.unique(y).tolist() == pytest.approx([0.0, 60.0])
+
+
+@pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
+def test_its_gradients_are_those_of_the_formula(gated):
+    network = FeedForward(3, 5, Activation.silu, gated).double()
+    torch.autograd.gradcheck(network, (torch.randn(1, 2, 3, dtype=torch.float64, requires_grad=True),))
