@@ -106,9 +106,10 @@ class DataConfig:
     documents: Documents = Documents.file
     """What one document of `train_text` is."""
     documents_apart: bool = True
-    """No attention from one document to another in a block, and positions counted anew in each."""
+    """No attention from one document to another in a block, and positions counted anew in each; a document that fits in
+    a block is never cut. False reads the text on and on, and cuts it anywhere."""
     block_length: int = 256
-    """Pieces of a packed block of plain text."""
+    """Pieces of a packed block of plain text: the model never sees more at once in training."""
     valid_source: str | None = None
     """Validation text; when absent, `valid_size` pairs are held out of the training text."""
     valid_target: str | None = None
@@ -124,23 +125,28 @@ class DataConfig:
     max_length: int = 256
     """Pairs with more pieces than this on either side are left out of training, and counted."""
     batch_tokens: int = 4096
-    """Budget of a batch: sentences times the longest of them, the larger of both sides, in pieces."""
+    """Budget of a batch: sentences times the longest of them, the larger of both sides, in pieces; or blocks times
+    their length."""
     num_workers: int = 0
     """Processes that put batches together; 0 does it in the training process."""
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     """Vocabulary."""
 
     def __post_init__(self) -> None:
-        for name in ("valid_size", "max_length", "batch_tokens", "block_length"):
+        for name in ("valid_size", "max_length", "batch_tokens"):
             positive(name, getattr(self, name))
-        require(0 < self.valid_share < 1, f"valid_share={self.valid_share} is not between 0 and 1")
+        require(self.block_length > 1, f"block_length={self.block_length} is too short; choose at least 2")
+        require(0 < self.valid_share < 1, f"valid_share={self.valid_share} is not between 0 and 1; 0.1 is usual")
         self._check_files()
         require(self.num_workers >= 0, f"num_workers={self.num_workers} is negative")
-        require(
-            self.max_length <= self.batch_tokens,
-            f"max_length={self.max_length} is more than batch_tokens={self.batch_tokens}; "
-            "a batch must hold at least one pair of the longest kind",
-        )
+        if self.kind is DataKind.text:
+            self._check_text()
+        else:
+            require(
+                self.max_length <= self.batch_tokens,
+                f"max_length={self.max_length} is more than batch_tokens={self.batch_tokens}; "
+                "a batch must hold at least one pair of the longest kind",
+            )
         require(
             (self.valid_source is None) == (self.valid_target is None),
             "give both valid_source and valid_target, or neither",
@@ -152,11 +158,6 @@ class DataConfig:
         other: tuple[str, ...] = ("train_text", "valid_text")
         if self.kind is DataKind.text:
             needed, other = ("train_text",), ("train_source", "train_target", "valid_source", "valid_target")
-            require(
-                self.block_length <= self.batch_tokens,
-                f"block_length={self.block_length} is more than batch_tokens={self.batch_tokens}; "
-                "a batch must hold at least one block",
-            )
         for name in needed:
             require(getattr(self, name) is not None, f"option 'data.{name}' is missing; give data.{name}=...")
         for name in other:
@@ -164,3 +165,16 @@ class DataConfig:
                 getattr(self, name) is None,
                 f"data.{name} is not for data.kind={self.kind.name}; leave it out or choose another data=...",
             )
+
+    def _check_text(self) -> None:
+        """Refuse what packed blocks of plain text cannot have."""
+        require(
+            self.block_length <= self.batch_tokens,
+            f"block_length={self.block_length} is more than batch_tokens={self.batch_tokens}; "
+            "a batch must hold at least one block",
+        )
+        require(
+            self.tokenizer.sampling_alpha == 0 and self.tokenizer.bpe_dropout == 0,
+            f"data.tokenizer.sampling_alpha={self.tokenizer.sampling_alpha} and data.tokenizer.bpe_dropout="
+            f"{self.tokenizer.bpe_dropout} are for pairs; set both to 0 with data.kind=text",
+        )

@@ -4,7 +4,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from seq2seq.config.checks import positive, probability, require
-from seq2seq.config.choices import Accelerator, Architecture, DataKind, Direction, FinalWeights, Precision, Tying
+from seq2seq.config.choices import (
+    Accelerator,
+    Architecture,
+    DataKind,
+    Direction,
+    FinalWeights,
+    PositionKind,
+    Precision,
+    Tying,
+)
 from seq2seq.config.data import DataConfig
 from seq2seq.config.decode import DecodeConfig
 from seq2seq.config.model import ModelConfig
@@ -24,8 +33,9 @@ class OptimConfig:
     """Adam's decay of the second moment."""
     eps: float = 1e-9
     """Adam's denominator floor."""
-    label_smoothing: float = 0.1
-    """Probability mass spread evenly over the whole vocabulary (Szegedy et al. 2016, section 7)."""
+    label_smoothing: float | None = None
+    """Probability mass spread evenly over the whole vocabulary (Szegedy et al. 2016, section 7); null is the paper's
+    0.1 for translation and 0 for a language model."""
     clip_norm: float | None = 1.0
     """Gradients are scaled down to this joint 2-norm; null is off."""
     loss_on_source: bool = False
@@ -35,8 +45,10 @@ class OptimConfig:
         require(self.warmup_steps >= 1, f"warmup_steps={self.warmup_steps} must be at least 1; Post-LN needs warm-up")
         for name in ("lr_factor", "eps"):
             positive(name, getattr(self, name))
-        for name in ("beta1", "beta2", "label_smoothing"):
+        for name in ("beta1", "beta2"):
             probability(name, getattr(self, name))
+        if self.label_smoothing is not None:
+            probability("label_smoothing", self.label_smoothing)
         if self.clip_norm is not None:
             positive("clip_norm", self.clip_norm)
 
@@ -59,10 +71,11 @@ class TrainerConfig:
     """Batches an optimiser step; the loss is normalised by all their target tokens together."""
     validate_every: int | None = None
     """Steps between validations; null validates at the end of each epoch."""
-    monitor: str = "valid/bleu"
-    """Metric that decides which checkpoints are best and when to stop."""
-    monitor_direction: Direction = Direction.max
-    """Which way `monitor` improves."""
+    monitor: str | None = None
+    """Metric that decides which checkpoints are best and when to stop; null is valid/bleu for translation and valid/nll
+    for a language model."""
+    monitor_direction: Direction | None = None
+    """Which way `monitor` improves, for a metric of your own; null knows it of ours."""
     patience: int | None = None
     """Validations without improvement before training stops; null never does."""
     keep_best: int = 3
@@ -80,7 +93,8 @@ class TrainerConfig:
     log_every: int = 20
     """Steps between logged training metrics."""
     num_samples: int = 3
-    """Validation sentences whose translations are logged at each validation."""
+    """Validation sentences whose translations, or places of the text whose continuations, are logged at each
+    validation."""
 
     def __post_init__(self) -> None:
         for name in ("max_epochs", "max_steps", "max_minutes", "validate_every", "patience", "num_threads"):
@@ -110,16 +124,19 @@ class TrainerConfig:
 
 @dataclass(frozen=True)
 class InitConfig:
-    """Where the weights come from, if not drawn at random, and which of them are trained."""
+    """Where the weights come from, if not drawn at random, and which of them are trained.
+
+    Dropout stays on in frozen parts: it is noise on what the trained parts read, and keeps them from over-fitting too.
+    """
 
     from_: str | None = None
     """A bundle to fine-tune: its weights, sizes and tokenizers are taken; only the dropouts of model.* count."""
     freeze_embeddings: bool = False
-    """Embeddings, and what is tied to them, stay as they are."""
+    """Embeddings, learned positions among them, and what is tied to them stay as they are."""
     freeze_encoder: bool = False
-    """The encoder's layers stay as they are."""
+    """The encoder's layers stay as they are; its dropout stays on."""
     freeze_decoder: bool = False
-    """The decoder's layers stay as they are."""
+    """The decoder's layers stay as they are; its dropout stays on."""
 
     def __post_init__(self) -> None:
         frozen = [name for name in ("embeddings", "encoder", "decoder") if getattr(self, f"freeze_{name}")]
@@ -157,29 +174,63 @@ class TrainConfig:
     """Checkpoint to go on from (a run's checkpoints/last.ckpt)."""
 
     def __post_init__(self) -> None:
+        require(0 <= self.seed < 2**32, f"seed={self.seed} is out of range; choose 0 <= seed < {2**32}")
+        if self.init.from_ is None:  # else the bundle decides what model and vocabulary are, and is checked when read
+            self._check_vocabulary()
+            self.check_model()
+
+    def _check_vocabulary(self) -> None:
+        """Refuse two vocabularies where the network has one table."""
         require(
             self.model.tying is not Tying.three_way or self.data.tokenizer.joint,
             "model.tying=three_way needs one vocabulary for both languages; set data.tokenizer.joint=true or "
             "model.tying=two_way",
         )
-        self._check_decoder_only()
-        require(0 <= self.seed < 2**32, f"seed={self.seed} is out of range; choose 0 <= seed < {2**32}")
-
-    def _check_decoder_only(self) -> None:
-        """Refuse what only one of the two architectures can do."""
         only = self.model.architecture is Architecture.decoder_only
-        require(
-            only or self.data.kind is DataKind.parallel,
-            "data.kind=text trains a language model, which is decoder-only; choose model=gpt_small",
-        )
         require(
             not only or self.data.tokenizer.joint,
             "architecture=decoder_only has one vocabulary for source and target; set data.tokenizer.joint=true",
         )
+
+    def check_model(self) -> None:
+        """Refuse a network that cannot do what the data and the loss ask of it.
+
+        Raises:
+            ValueError: saying what to choose.
+        """
+        only = self.model.architecture is Architecture.decoder_only
+        if self.data.kind is DataKind.text:
+            require(only, "data.kind=text trains a language model, which is decoder-only; choose model=gpt_small")
+            require(
+                not self.model.prefix_lm,
+                "model.prefix_lm=true is for pairs, whose source is seen whole; with data.kind=text set it to false",
+            )
         if self.optim.loss_on_source:
-            require(only, "optim.loss_on_source=true is for architecture=decoder_only; an encoder predicts nothing")
+            require(
+                only and self.data.kind is DataKind.parallel,
+                "optim.loss_on_source=true is for architecture=decoder_only and data.kind=parallel; leave it out",
+            )
             require(
                 not self.model.prefix_lm,
                 "optim.loss_on_source=true with model.prefix_lm=true asks the source for pieces that it sees; choose "
                 "one of them",
             )
+        if self.model.positions is PositionKind.learned:
+            self._check_positions(only)
+
+    def _check_positions(self, only: bool) -> None:
+        """Refuse training text that is longer than the table of learned positions."""
+        assert self.model.max_positions is not None
+        name, value, needed = "data.max_length", self.data.max_length, self.data.max_length
+        what = f"pairs of up to {value} pieces a side"
+        if self.data.kind is DataKind.text:
+            name, value, needed = "data.block_length", self.data.block_length, self.data.block_length
+            what = f"blocks of {value} pieces"
+        elif only:
+            needed = 2 * value - 1  # the source without its EOS, the separator and the target
+            what += f", {needed} in a row,"
+        require(
+            needed <= self.model.max_positions,
+            f"{name}={value} lets {what} into training, but model.max_positions={self.model.max_positions} is as long "
+            f"as the learned positions are; lower {name}, or choose model.max_positions={needed} or more",
+        )

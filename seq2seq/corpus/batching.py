@@ -82,6 +82,12 @@ class Batch:
     """Which pairs of the corpus these are."""
 
     @property
+    def num_source_predictions(self) -> int:
+        """What a decoder-only model that learns the source too predicts of it: all pieces but the first of each row,
+        and the separator, which stands in the place of EOS."""
+        return int(self.src_valid.sum()) - len(self.src)
+
+    @property
     def num_padding(self) -> int:
         """Positions of both sides that hold padding."""
         return int((~self.src_valid).sum() + (~self.tgt_valid).sum())

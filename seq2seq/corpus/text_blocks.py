@@ -86,6 +86,19 @@ class EncodedText:
         """Pieces that are predicted in an epoch."""
         return int(self.predicted.sum())
 
+    def stretches(self, length: int, number: int) -> list[list[int]]:
+        """Ids from `number` places spread evenly, at most `length` from each, EOS not among them.
+
+        None goes beyond its document; there are fewer of them in a text shorter than `number`.
+        """
+        found = []
+        for start in sorted({i * len(self.ids) // number for i in range(number)}):
+            document = int(self.ends.searchsorted(start, side="right"))
+            end = min(start + length, int(self.ends[document]) - 1)
+            if end > start:
+                found.append(self.ids[start:end].tolist())
+        return found
+
     def parts(self, length: int, *, apart: bool, rng: np.random.Generator | None) -> list[Part]:
         """The text cut into parts of at most `length` pieces.
 

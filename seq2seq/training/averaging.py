@@ -41,7 +41,12 @@ def checkpoint_weights(path: str | Path) -> dict[str, Tensor]:
         FileNotFoundError: if there is no such file.
         ValueError: if it is not a checkpoint of this package.
     """
-    state = read_checkpoint(path)["state_dict"]
+    return network_weights(read_checkpoint(path))
+
+
+def network_weights(checkpoint: dict[str, Any]) -> dict[str, Tensor]:
+    """The network's weights in what `read_checkpoint` gave."""
+    state = checkpoint["state_dict"]
     return {name.removeprefix(_PREFIX): value for name, value in state.items() if name.startswith(_PREFIX)}
 
 

@@ -2,40 +2,92 @@
 
 import logging
 import math
+from dataclasses import dataclass
 from pathlib import Path
 
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 
-from seq2seq.config import TrainerConfig, nearest
+from seq2seq.config import DataKind, Direction, TrainConfig, nearest
 from seq2seq.shapes import Tensor
-from seq2seq.training.averaging import checkpoint_weights, read_checkpoint
+from seq2seq.training.averaging import network_weights, read_checkpoint
 
 log = logging.getLogger(__name__)
 
 
-def best_checkpoints(config: TrainerConfig, folder: Path) -> ModelCheckpoint:
-    """Keeps the weights of the best validations by `config.monitor`."""
-    metric = config.monitor.rpartition("/")[2]
+_OF_BOTH = {
+    "valid/loss": Direction.min,
+    "valid/nll": Direction.min,
+    "valid/perplexity": Direction.min,
+    "valid/teacher_forced_accuracy": Direction.max,
+}
+VALIDATION_METRICS: dict[DataKind, dict[str, Direction]] = {
+    DataKind.parallel: {"valid/bleu": Direction.max, "valid/chrf": Direction.max, **_OF_BOTH},
+    DataKind.text: {"valid/nll_per_character": Direction.min, "valid/bits_per_byte": Direction.min, **_OF_BOTH},
+}
+"""What every run logs at each validation, and which way it improves; further callbacks may log more."""
+
+_USUAL = {DataKind.parallel: "valid/bleu", DataKind.text: "valid/nll"}
+
+
+@dataclass(frozen=True)
+class Monitor:
+    """The metric that decides which checkpoints are best, and when to stop."""
+
+    metric: str
+    """Its name."""
+    direction: Direction
+    """Which way it improves."""
+
+
+def monitored(config: TrainConfig, *, own_metrics: bool) -> Monitor:
+    """What the run watches.
+
+    Args:
+        config: Says it, or leaves it to the kind of data.
+        own_metrics: Whether there are callbacks of the user's, which may log metrics of their own.
+
+    Raises:
+        ValueError: for a metric that no run logs, or one whose direction must be said.
+    """
+    known = VALIDATION_METRICS[config.data.kind]
+    metric = config.trainer.monitor or _USUAL[config.data.kind]
+    if metric not in known and not own_metrics:
+        raise ValueError(
+            f"trainer.monitor={metric} is not a metric of validation with data.kind={config.data.kind.name}"
+            f"{nearest(metric, known)}"
+        )
+    direction = config.trainer.monitor_direction or known.get(metric)
+    if direction is None:
+        raise ValueError(
+            f"trainer.monitor={metric} is a metric of your own; say which way it improves: "
+            "trainer.monitor_direction=min or max"
+        )
+    return Monitor(metric, direction)
+
+
+def best_checkpoints(monitor: Monitor, keep: int, folder: Path) -> ModelCheckpoint:
+    """Keeps the weights of the best validations."""
+    metric = monitor.metric.rpartition("/")[2]
     return ModelCheckpoint(
         dirpath=folder,
-        filename=f"best_step_{{step:06d}}_{metric}_{{{config.monitor}:.4f}}",
-        monitor=config.monitor,
-        mode=config.monitor_direction.name,
-        save_top_k=config.keep_best,
+        filename=f"best_step_{{step:06d}}_{metric}_{{{monitor.metric}:.4f}}",
+        monitor=monitor.metric,
+        mode=monitor.direction.name,
+        save_top_k=keep,
         save_weights_only=True,
         auto_insert_metric_name=False,  # it would put "=" into names, which Hydra's overrides cannot take
     )
 
 
-def recent_checkpoints(config: TrainerConfig, folder: Path) -> ModelCheckpoint:
+def recent_checkpoints(keep: int, folder: Path) -> ModelCheckpoint:
     """Keeps the weights of the latest validations, for averaging."""
     return ModelCheckpoint(
         dirpath=folder,
         filename="recent_step_{step:06d}",
         monitor="step",
         mode="max",
-        save_top_k=config.average_last,
+        save_top_k=keep,
         save_weights_only=True,
         auto_insert_metric_name=False,
     )
@@ -70,17 +122,19 @@ def check_complete(path: str | Path) -> None:
         raise ValueError(f"resume={path} holds weights alone, without the optimiser's state; {wanted}")
 
 
-def check_same_model(path: str | Path, weights: dict[str, Tensor]) -> None:
+def check_same_model(path: str | Path, weights: dict[str, Tensor], num_trained: int) -> None:
     """Refuse to go on with another model, before anything of the run is written over.
 
     Args:
         path: The checkpoint.
         weights: The network as the options describe it, by the names of its `state_dict`.
+        num_trained: How many of its parameters are not frozen.
 
     Raises:
         ValueError: naming the first matrix that differs.
     """
-    found = checkpoint_weights(path)
+    content = read_checkpoint(path)
+    found = network_weights(content)
     for name in [*weights, *found]:
         ours, theirs = (list(side[name].shape) if name in side else "missing" for side in (weights, found))
         if ours != theirs:
@@ -88,6 +142,12 @@ def check_same_model(path: str | Path, weights: dict[str, Tensor]) -> None:
                 f"resume={path} is not of the model that the options and the tokenizer make: {name} is {theirs}, "
                 f"expected {ours}; give the options that the run was started with"
             )
+    trained = sum(len(group["params"]) for group in content["optimizer_states"][0]["param_groups"])
+    if trained != num_trained:
+        raise ValueError(
+            f"resume={path} has trained {trained} matrices and vectors of the model, the options train {num_trained}; "
+            "give the init.freeze_* options that the run was started with"
+        )
 
 
 class Patience(EarlyStopping):
@@ -111,41 +171,11 @@ class Patience(EarlyStopping):
             super().on_validation_end(trainer, pl_module)
 
 
-def early_stopping(config: TrainerConfig, warmup_steps: int) -> list[Callback]:
+def early_stopping(monitor: Monitor, patience: int | None, warmup_steps: int) -> list[Callback]:
     """Stops after `patience` validations without improvement; none when there is no patience set."""
-    if config.patience is None:
+    if patience is None:
         return []
-    return [
-        Patience(
-            warmup_steps,
-            monitor=config.monitor,
-            mode=config.monitor_direction.name,
-            patience=config.patience,
-        )
-    ]
-
-
-VALIDATION_METRICS = (
-    "valid/bleu",
-    "valid/chrf",
-    "valid/loss",
-    "valid/nll",
-    "valid/perplexity",
-    "valid/teacher_forced_accuracy",
-)
-"""What every run logs at each validation; further callbacks may log more."""
-
-
-def check_monitor(monitor: str) -> None:
-    """Refuse to watch a metric that no run logs.
-
-    Raises:
-        ValueError: naming those that there are.
-    """
-    if monitor not in VALIDATION_METRICS:
-        raise ValueError(
-            f"trainer.monitor={monitor} is not a metric of validation{nearest(monitor, VALIDATION_METRICS)}"
-        )
+    return [Patience(warmup_steps, monitor=monitor.metric, mode=monitor.direction.name, patience=patience)]
 
 
 class MonitorWatch(Callback):

@@ -1,15 +1,17 @@
 """Encoded text and its batches, epoch by epoch."""
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from pytorch_lightning import LightningDataModule
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from seq2seq.config import DataConfig
-from seq2seq.corpus.batching import Batch, EncodedPairs, UpdateSampler, padding_share, token_batches
+from seq2seq.corpus.batching import EncodedPairs, UpdateSampler, padding_share, token_batches
 from seq2seq.corpus.parallel import ParallelText
 from seq2seq.text.tokenizer import Tokenizer
 
@@ -32,8 +34,69 @@ class Position:
     steps: int
 
 
-class ParallelDataModule(LightningDataModule):
+class EpochDataModule(LightningDataModule, ABC):
     """Training batches whose order depends on (seed, epoch) alone, and validation batches that never change.
+
+    Args:
+        config: Budgets and workers.
+        accumulate: Batches an optimiser step.
+        seed: Of the order.
+    """
+
+    def __init__(self, config: DataConfig, accumulate: int, seed: int) -> None:
+        super().__init__()
+        self.config, self.accumulate, self.seed = config, accumulate, seed
+        self.resumed = Position(epoch=0, steps=0)
+
+    @abstractmethod
+    def epoch(self, number: int) -> tuple[Dataset[Any], list[list[int]]]:
+        """The data of an epoch, counted from 0, and what of it each batch holds, in order."""
+
+    @abstractmethod
+    def validation(self) -> tuple[Dataset[Any], list[list[int]]]:
+        """The same of a validation."""
+
+    @abstractmethod
+    def padding_share(self) -> float:
+        """Share of padding in the first epoch's batches."""
+
+    def steps_an_epoch(self) -> int:
+        """Optimiser steps of the first epoch."""
+        return -(-len(self.epoch(0)[1]) // self.accumulate)
+
+    def state_dict(self) -> dict[str, int]:
+        """Where in the training text the run is, for the checkpoint."""
+        assert self.trainer is not None
+        steps = self.trainer.fit_loop.epoch_loop.batch_progress.current.completed
+        return {"epoch": self.trainer.current_epoch, "steps": steps}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        """Go on in the middle of the checkpoint's epoch."""
+        self.resumed = Position(**state_dict)
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        """The batches of the trainer's current epoch; those of a resumed epoch that were trained on are left out."""
+        number = self.trainer.current_epoch if self.trainer is not None else 0
+        data, batches = self.epoch(number)
+        done = self.resumed.steps if number == self.resumed.epoch else 0
+        return DataLoader(
+            data,
+            batch_sampler=UpdateSampler(batches, self.accumulate, start=done),
+            collate_fn=tuple,
+            num_workers=self.config.num_workers,
+            # A loader draws a seed each time it is iterated: from a generator of its own, or validating more often
+            # would change the dropout masks that follow.
+            generator=torch.Generator(),
+        )
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        """Validation batches."""
+        data, batches = self.validation()
+        return DataLoader(data, sampler=batches, batch_size=None, num_workers=0, generator=torch.Generator())
+
+
+class ParallelDataModule(EpochDataModule):
+    """Pairs of similar length in batches.
 
     Args:
         train: Training pairs.
@@ -53,9 +116,8 @@ class ParallelDataModule(LightningDataModule):
         accumulate: int = 1,
         seed: int = 1,
     ) -> None:
-        super().__init__()
-        self.tokenizers, self.config, self.accumulate, self.seed = tokenizers, config, accumulate, seed
-        self.resumed = Position(epoch=0, steps=0)
+        super().__init__(config, accumulate, seed)
+        self.tokenizers = tokenizers
         self.samples = config.tokenizer.sampling_alpha > 0 or config.tokenizer.bpe_dropout > 0
         plain = self._encode(train, "training")
         kept = [i for i, fits in enumerate(self._fits(plain)) if fits]
@@ -80,15 +142,16 @@ class ParallelDataModule(LightningDataModule):
         )
         self.valid = self._encode(valid, "validation")
 
-    def state_dict(self) -> dict[str, int]:
-        """Where in the training text the run is, for the checkpoint."""
-        assert self.trainer is not None
-        steps = self.trainer.fit_loop.epoch_loop.batch_progress.current.completed
-        return {"epoch": self.trainer.current_epoch, "steps": steps}
+    def epoch(self, number: int) -> tuple[EncodedPairs, list[list[int]]]:
+        """The pairs of an epoch and its batches, in order."""
+        pairs = self.epoch_pairs(number)
+        return pairs, self.epoch_batches(pairs, number)
 
-    def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        """Go on in the middle of the checkpoint's epoch."""
-        self.resumed = Position(**state_dict)
+    def validation(self) -> tuple[EncodedPairs, list[list[int]]]:
+        """The validation pairs, none left out however long, in batches sorted by length."""
+        lengths = self.valid.source_lengths, self.valid.target_lengths
+        budget = max([self.config.batch_tokens, *lengths[0], *lengths[1]])
+        return self.valid, token_batches(*lengths, budget, shuffle=False)
 
     def epoch_pairs(self, epoch: int) -> EncodedPairs:
         """The training pairs as ids; with subword sampling, segmented anew for the epoch."""
@@ -117,36 +180,6 @@ class ParallelDataModule(LightningDataModule):
         """Share of padding in the first epoch's batches."""
         return padding_share(
             self.plain.source_lengths, self.plain.target_lengths, self.epoch_batches(self.plain, epoch=0)
-        )
-
-    def train_dataloader(self) -> DataLoader[Batch]:
-        """The batches of the trainer's current epoch; those of a resumed epoch that were trained on are left out."""
-        epoch = self.trainer.current_epoch if self.trainer is not None else 0
-        pairs = self.epoch_pairs(epoch)
-        done = self.resumed.steps if epoch == self.resumed.epoch else 0
-        sampler = UpdateSampler(self.epoch_batches(pairs, epoch), self.accumulate, start=done)
-        return self._loader(pairs, sampler)
-
-    def val_dataloader(self) -> DataLoader[Batch]:
-        """Validation batches, sorted by length."""
-        batches = token_batches(
-            self.valid.source_lengths,
-            self.valid.target_lengths,
-            # A validation pair is never left out, however long.
-            max([self.config.batch_tokens, *self.valid.source_lengths, *self.valid.target_lengths]),
-            shuffle=False,
-        )
-        return DataLoader(self.valid, sampler=batches, batch_size=None, num_workers=0, generator=torch.Generator())
-
-    def _loader(self, pairs: EncodedPairs, sampler: UpdateSampler) -> DataLoader[Batch]:
-        return DataLoader(
-            pairs,
-            batch_sampler=sampler,
-            collate_fn=tuple,
-            num_workers=self.config.num_workers,
-            # A loader draws a seed each time it is iterated: from a generator of its own, or validating more often
-            # would change the dropout masks that follow.
-            generator=torch.Generator(),
         )
 
     def _encode(self, text: ParallelText, what: str) -> EncodedPairs:

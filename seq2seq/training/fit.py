@@ -9,33 +9,31 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from pytorch_lightning import Callback, Trainer, seed_everything
+from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 from pytorch_lightning.loggers import Logger
 
-from seq2seq.bundle import Bundle, save_bundle
-from seq2seq.config import Accelerator, FinalWeights, LongLines, Precision, TrainConfig
-from seq2seq.models import Transformer, build_model
+from seq2seq.bundle import save_bundle
+from seq2seq.config import Accelerator, FinalWeights, Precision, Task, TrainConfig
+from seq2seq.training.advice import advise
 from seq2seq.training.averaging import latest_checkpoints
 from seq2seq.training.checkpoints import (
+    Monitor,
     MonitorWatch,
     best_checkpoints,
     check_complete,
-    check_monitor,
     check_same_model,
     early_stopping,
     last_checkpoint,
+    monitored,
     recent_checkpoints,
 )
-from seq2seq.training.data_module import ParallelDataModule, Tokenizers
+from seq2seq.training.first_weights import fine_tuned, read_first_weights
 from seq2seq.training.limits import Limits
-from seq2seq.training.module import TranslationModule
+from seq2seq.training.preparation import prepare
 from seq2seq.training.progress import TrainingProgress
 from seq2seq.training.provenance import provenance
-from seq2seq.training.run_folder import bundle_from_checkpoints, check_same_tokenizers, check_unused, write_run
-from seq2seq.training.text import RunText, prepare_tokenizers, read_text
-from seq2seq.training.validation import ValidationBleu
-from seq2seq.translator import Translator
+from seq2seq.training.run_folder import bundle_from_checkpoints, check_same_tokenizers, check_unused, task_of, write_run
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +55,8 @@ class FitResult:
     """Optimiser steps taken."""
     best_score: float | None
     """Best value of the monitored metric; None if it never had one."""
+    task: Task
+    """What the model is for."""
 
 
 def fit(
@@ -74,8 +74,8 @@ def fit(
         callbacks: Further Lightning callbacks.
 
     Raises:
-        FileNotFoundError: if a file of text, a tokenizer or the checkpoint to resume from is missing.
-        ValueError: if text or options do not fit together.
+        FileNotFoundError: if a file of text, a tokenizer, a bundle or the checkpoint to resume from is missing.
+        ValueError: if text, options or a bundle to fine-tune do not fit together.
     """
     with _quiet_lightning():
         return _fit(config, run_dir, loggers, callbacks)
@@ -83,43 +83,47 @@ def fit(
 
 def _fit(config: TrainConfig, run_dir: Path, loggers: Sequence[Logger], callbacks: Sequence[Callback]) -> FitResult:
     _check_start(config, run_dir)
-    if not callbacks:
-        check_monitor(config.trainer.monitor)
+    monitor = monitored(config, own_metrics=bool(callbacks))
     if config.trainer.num_threads is not None:
         torch.set_num_threads(config.trainer.num_threads)
-    text = read_text(config.data, config.seed)
-    tokenizers = prepare_tokenizers(config.data, text.train, config.seed)
-    _check_lengths(config, text.raw_valid.source, tokenizers)
-    data = ParallelDataModule(
-        text.train, text.valid, tokenizers, config.data, accumulate=config.trainer.accumulate, seed=config.seed
-    )
-    seed_everything(config.seed, workers=True, verbose=False)
-    model = build_model(config.model, tokenizers.source.vocab_size, tokenizers.target.vocab_size)
+    first = read_first_weights(config)
+    if first is not None:
+        config = fine_tuned(config, first)
+    run = prepare(config, run_dir, first)
     if config.resume is not None:
-        check_same_model(config.resume, model.state_dict())
-        check_same_tokenizers(Path(config.resume).absolute().parent.parent, tokenizers)
-    write_run(run_dir, config, tokenizers, provenance(text.fingerprint, config.seed))
+        num_trained = sum(parameter.requires_grad for parameter in run.model.parameters())
+        check_same_model(config.resume, run.model.state_dict(), num_trained)
+        check_same_tokenizers(Path(config.resume).absolute().parent.parent, run.tokenizers)
+    facts = provenance(run.fingerprint, config.seed)
+    write_run(run_dir, config, run.tokenizers, facts | ({"init": first.facts} if first is not None else {}))
     log.info(
         "%s parameters, tied ones counted once; padding share of a training epoch %.1f%%",
-        f"{model.num_parameters():,}",
-        100 * data.padding_share(),
+        f"{run.model.num_parameters():,}",
+        100 * run.data.padding_share(),
     )
-    _warn_of_warmup(config, data)
+    advise(config, run.data.steps_an_epoch())
+    folder = run_dir / "checkpoints"
+    best = best_checkpoints(monitor, config.trainer.keep_best, folder)
     limits = Limits(config.trainer.max_steps, config.trainer.max_minutes, config.trainer.max_epochs)
-    best = best_checkpoints(config.trainer, run_dir / "checkpoints")
-    trainer = Trainer(
+    own = [
+        limits,
+        TrainingProgress(limits),
+        run.validation,
+        MonitorWatch(monitor.metric),
+        best,
+        *([recent_checkpoints(config.trainer.average_last, folder)] if config.trainer.average_last else []),
+        last_checkpoint(folder),
+        *early_stopping(monitor, config.trainer.patience, config.optim.warmup_steps),
+    ]
+    trainer = _trainer(config, run_dir, loggers, [*own, *callbacks])
+    trainer.fit(run.module, datamodule=run.data, ckpt_path=config.resume, weights_only=True)
+    return _finish(config, run_dir, trainer, best, monitor)
+
+
+def _trainer(config: TrainConfig, run_dir: Path, loggers: Sequence[Logger], callbacks: Sequence[Callback]) -> Trainer:
+    return Trainer(
         logger=list(loggers) or False,
-        callbacks=[
-            limits,
-            TrainingProgress(limits),
-            _validation(config, run_dir, model, tokenizers, text),
-            MonitorWatch(config.trainer.monitor),
-            best,
-            *([recent_checkpoints(config.trainer, run_dir / "checkpoints")] if config.trainer.average_last else []),
-            last_checkpoint(run_dir / "checkpoints"),
-            *early_stopping(config.trainer, config.optim.warmup_steps),
-            *callbacks,
-        ],
+        callbacks=list(callbacks),
         max_epochs=config.trainer.max_epochs or -1,
         accelerator=config.trainer.accelerator.name,
         devices=1,
@@ -134,9 +138,6 @@ def _fit(config: TrainConfig, run_dir: Path, loggers: Sequence[Logger], callback
         enable_model_summary=False,
         default_root_dir=run_dir,
     )
-    module = TranslationModule(model, config.optim, config.model.d_model, config.trainer.log_every)
-    trainer.fit(module, datamodule=data, ckpt_path=config.resume, weights_only=True)
-    return _finish(config, run_dir, trainer, best)
 
 
 def _check_start(config: TrainConfig, run_dir: Path) -> None:
@@ -157,34 +158,6 @@ def _check_start(config: TrainConfig, run_dir: Path) -> None:
         )
 
 
-def _check_lengths(config: TrainConfig, lines: Sequence[str], tokenizers: Tokenizers) -> None:
-    """Refuse a validation line that the first validation would refuse, before the training that leads to it."""
-    if config.decode.long_lines is not LongLines.error:
-        return
-    for number, ids in enumerate(tokenizers.source.encode_batch(lines), start=1):
-        if len(ids) >= config.decode.max_source_length:
-            raise ValueError(
-                f"line {number} of the validation source has {len(ids) + 1} pieces, decode.max_source_length is "
-                f"{config.decode.max_source_length}; shorten it, raise the limit, or choose decode.long_lines=truncate"
-            )
-
-
-def _warn_of_warmup(config: TrainConfig, data: ParallelDataModule) -> None:
-    """Say so when most of the run would be warm-up, in which next to nothing is learned."""
-    an_epoch = -(-len(data.epoch_batches(data.plain, epoch=0)) // config.trainer.accumulate)
-    limits = [config.trainer.max_steps, an_epoch * config.trainer.max_epochs if config.trainer.max_epochs else None]
-    steps = min((limit for limit in limits if limit is not None), default=None)
-    if steps is not None and steps < 2 * config.optim.warmup_steps:
-        log.warning(
-            "this run takes at most %d steps (%d an epoch), of which optim.warmup_steps=%d are warm-up; choose a "
-            "shorter one, for example optim.warmup_steps=%d, or more steps by a smaller data.batch_tokens",
-            steps,
-            an_epoch,
-            config.optim.warmup_steps,
-            max(1, steps // 10),
-        )
-
-
 @contextmanager
 def _quiet_lightning() -> Iterator[None]:
     """Leave out what Lightning says at every start; its warnings about the run itself stay."""
@@ -195,7 +168,7 @@ def _quiet_lightning() -> Iterator[None]:
         for message in (
             ".*LeafSpec.*",  # its own use of torch
             "Checkpoint directory .* exists and is not empty",  # as after a resume
-            "You're resuming from a checkpoint that ended before the epoch ended",  # ParallelDataModule sees to it
+            "You're resuming from a checkpoint that ended before the epoch ended",  # EpochDataModule sees to it
             ".*does not have many workers",  # batches are made in microseconds
             "The number of training batches .* is smaller than the logging interval",  # steps go on over epochs
         ):
@@ -206,49 +179,34 @@ def _quiet_lightning() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _validation(
-    config: TrainConfig, run_dir: Path, model: Transformer, tokenizers: Tokenizers, text: RunText
-) -> ValidationBleu:
-    """The callback that translates the validation set with the model under training."""
-    bundle = Bundle(model, config.model, tokenizers.source, tokenizers.target, config.decode)
-    return ValidationBleu(
-        Translator(bundle),
-        text.raw_valid,
-        config.decode,
-        config.data.target_lang,
-        config.trainer.num_samples,
-        run_dir / "samples.jsonl",
-    )
-
-
-def _finish(config: TrainConfig, run_dir: Path, trainer: Trainer, best: ModelCheckpoint) -> FitResult:
+def _finish(config: TrainConfig, run_dir: Path, trainer: Trainer, best: ModelCheckpoint, monitor: Monitor) -> FitResult:
     """Write the bundle."""
     if not (run_dir / "checkpoints" / "last.ckpt").exists():
         raise ValueError(
             f"no step was taken: resume={config.resume} has reached the limits already; raise trainer.max_steps, "
             "max_epochs or max_minutes"
         )
-    checkpoints = _final_checkpoints(config, run_dir, best)
+    checkpoints = _final_checkpoints(config, run_dir, best, monitor)
     score = _best_score(best)
     steps = trainer.global_step
     if any(isinstance(back, EarlyStopping) and back.wait_count >= back.patience for back in _callbacks(trainer)):
         log.info(
             "ended at step %d: %s has not improved in %s validations (trainer.patience)",
             steps,
-            config.trainer.monitor,
+            monitor.metric,
             config.trainer.patience,
         )
-    results = {"steps": steps, "monitor": config.trainer.monitor, "best_score": score}
+    results = {"steps": steps, "monitor": monitor.metric, "best_score": score}
     path = run_dir / "bundle"
     save_bundle(bundle_from_checkpoints(run_dir, checkpoints, results), path)
     log.info(
         "bundle written from %s (%s of the run; best %s %s)",
         ", ".join(file.name for file in checkpoints),
         config.trainer.final_weights.name,
-        config.trainer.monitor,
+        monitor.metric,
         f"{score:.4f}" if score is not None else "none",
     )
-    return FitResult(run_dir, path, steps, score)
+    return FitResult(run_dir, path, steps, score, task_of(config))
 
 
 def _callbacks(trainer: Trainer) -> list[Callback]:
@@ -263,7 +221,7 @@ def _best_score(best: ModelCheckpoint) -> float | None:
     return float(score) if score is not None and torch.isfinite(score) else None
 
 
-def _final_checkpoints(config: TrainConfig, run_dir: Path, best: ModelCheckpoint) -> list[Path]:
+def _final_checkpoints(config: TrainConfig, run_dir: Path, best: ModelCheckpoint, monitor: Monitor) -> list[Path]:
     """The checkpoint files whose weights, or mean of weights, the bundle holds."""
     folder = run_dir / "checkpoints"
     if config.trainer.final_weights is FinalWeights.average:
@@ -272,5 +230,5 @@ def _final_checkpoints(config: TrainConfig, run_dir: Path, best: ModelCheckpoint
     if config.trainer.final_weights is FinalWeights.best and _best_score(best) is not None:
         return [Path(best.best_model_path)]
     if config.trainer.final_weights is FinalWeights.best:
-        log.warning("no validation had a usable %s; the bundle holds the last weights", config.trainer.monitor)
+        log.warning("no validation had a usable %s; the bundle holds the last weights", monitor.metric)
     return [folder / "last.ckpt"]

@@ -1,19 +1,24 @@
-"""One optimiser step, and the validation loss."""
+"""One optimiser step, and the validation loss, of translation and of language models."""
 
+import math
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from pytorch_lightning import LightningModule
 from pytorch_lightning.core.optimizer import LightningOptimizer
 from torch import nn
+from torch.nn.functional import pad
 from torch.optim import Adam
 
 from seq2seq.config import OptimConfig
 from seq2seq.corpus.batching import Batch
-from seq2seq.models import Transformer
-from seq2seq.shapes import Float, Tensor
+from seq2seq.corpus.documents import TextSize
+from seq2seq.corpus.text_blocks import TextBatch
+from seq2seq.models import DecoderOnly, Transformer
+from seq2seq.shapes import Bool, Float, Int, Tensor
 from seq2seq.training.loss import smoothed_cross_entropy
 from seq2seq.training.schedule import noam_lr
 
@@ -23,9 +28,11 @@ class Sums:
     """What is added up between two logged values; everything a mean per token needs."""
 
     loss: float = 0.0
+    pieces: int = 0
     nll: float = 0.0
     correct: int = 0
     tokens: int = 0
+    source_nll: float = 0.0
     padding: int = 0
     positions: int = 0
     seconds: float = 0.0
@@ -33,18 +40,26 @@ class Sums:
 
 @dataclass(frozen=True)
 class BatchLoss:
-    """Sums over a batch's real target positions, in nats, and how many of them the model would have got right."""
+    """Sums over the pieces of a batch, in nats, and how many of them the model would have got right.
+
+    Attributes:
+        loss: The smoothed loss of all that is trained on.
+        nll: Negative log-likelihood of the target's pieces alone, whatever is trained on.
+        correct: How many of the target's pieces the model would have got right.
+        source_nll: Negative log-likelihood of source and separator; None where they are not trained on.
+    """
 
     loss: Float[Tensor, ""]
     nll: Float[Tensor, ""]
     correct: Tensor
+    source_nll: Float[Tensor, ""] | None = None
 
 
-class TranslationModule(LightningModule):
-    """An encoder-decoder under training.
+class TrainingModule(LightningModule, ABC):
+    """A network under training.
 
     One call of `training_step` is one optimiser step: it is given all the batches of the step, so the loss can be
-    divided by the number of their target tokens together, and no state lives between the batches of a step.
+    divided by the number of their predicted pieces together, and no state lives between the batches of a step.
 
     Args:
         model: The network.
@@ -53,26 +68,52 @@ class TranslationModule(LightningModule):
         log_every: Steps between logged training metrics.
     """
 
+    usual_smoothing: ClassVar[float]
+    """Label smoothing where the options say none."""
+
     def __init__(self, model: Transformer, optim: OptimConfig, d_model: int, log_every: int = 20) -> None:
         super().__init__()
         self.automatic_optimization = False
         self.model = model
         self.optim = optim
+        self.smoothing = optim.label_smoothing if optim.label_smoothing is not None else self.usual_smoothing
         self.d_model = d_model
         self.log_every = log_every
         self.random_state: Tensor | None = None
         self.train_sums = Sums()
         self.valid_sums = Sums()
 
-    def batch_loss(self, batch: Batch, smoothing: float) -> BatchLoss:
-        """Loss and negative log-likelihood of one batch under teacher forcing.
+    @abstractmethod
+    def training_loss(self, batch: Any) -> BatchLoss:
+        """The loss of one batch, with all that is trained on."""
 
-        Padded target positions are dropped before the projection onto the vocabulary: they cost nothing there and
-        cannot count in the loss.
+    @abstractmethod
+    def validation_loss(self, batch: Any) -> BatchLoss:
+        """The loss of one batch, of the target alone."""
+
+    def num_pieces(self, batch: Any) -> int:
+        """Pieces that count in the training loss."""
+        num: int = batch.num_target_tokens
+        return num
+
+    def extra_metrics(self, sums: Sums) -> dict[str, float]:
+        """What a validation tells beside the usual means."""
+        return {}
+
+    def losses(
+        self,
+        hidden: Float[Tensor, "B T D"],
+        targets: Int[Tensor, "B T"],
+        counted: Bool[Tensor, "B T"],
+        smoothing: float,
+    ) -> BatchLoss:
+        """Loss at the places that count.
+
+        All others, padding among them, are dropped before the projection onto the vocabulary: they cost nothing there
+        and cannot count in the loss.
         """
-        hidden = self.model.decode(batch.src, batch.src_valid, batch.tgt_in)
-        targets = batch.tgt_out[batch.tgt_valid]
-        logits = self.model.logits(hidden[batch.tgt_valid])
+        targets = targets[counted]
+        logits = self.model.logits(hidden[counted])
         loss, nll = smoothed_cross_entropy(logits, targets, smoothing)
         return BatchLoss(loss, nll, (logits.detach().argmax(-1) == targets).sum())
 
@@ -80,7 +121,11 @@ class TranslationModule(LightningModule):
         """Adam as in the paper, section 5.3; each tied matrix is one parameter. The rate is set at every step."""
         fused = self.device.type in ("cpu", "cuda")
         betas = (self.optim.beta1, self.optim.beta2)
-        return Adam(self.model.parameters(), lr=0.0, betas=betas, eps=self.optim.eps, fused=fused)
+        return Adam(self._trained(), lr=0.0, betas=betas, eps=self.optim.eps, fused=fused)
+
+    def _trained(self) -> list[nn.Parameter]:
+        """The parameters that are not frozen."""
+        return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep the state of torch's generator, which dropout draws from."""
@@ -95,8 +140,8 @@ class TranslationModule(LightningModule):
         if self.random_state is not None:
             torch.set_rng_state(self.random_state.cpu())
 
-    def training_step(self, update: tuple[Batch, ...], batch_idx: int) -> None:
-        """Gradients of all batches of the step, normalised by all their target tokens; clip; step."""
+    def training_step(self, update: tuple[Any, ...], batch_idx: int) -> None:
+        """Gradients of all batches of the step, normalised by all their predicted pieces; clip; step."""
         started = time.perf_counter()
         optimizer = cast(LightningOptimizer, self.optimizers())
         rate = noam_lr(
@@ -108,12 +153,12 @@ class TranslationModule(LightningModule):
         for group in optimizer.param_groups:
             group["lr"] = rate
         optimizer.zero_grad(set_to_none=True)
-        num_tokens = sum(batch.num_target_tokens for batch in update)
-        for batch in update:
-            losses = self.batch_loss(batch, self.optim.label_smoothing)
-            self.manual_backward(losses.loss / num_tokens)
-            self._count(self.train_sums, batch, losses)
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.optim.clip_norm or float("inf"))
+        num_pieces = [self.num_pieces(batch) for batch in update]
+        for batch, num in zip(update, num_pieces, strict=True):
+            losses = self.training_loss(batch)
+            self.manual_backward(losses.loss / sum(num_pieces))
+            self._count(self.train_sums, batch, losses, num)
+        norm = nn.utils.clip_grad_norm_(self._trained(), self.optim.clip_norm or float("inf"))
         optimizer.step()
         self.train_sums.seconds += time.perf_counter() - started
         if self.global_step % self.log_every == 0:
@@ -123,37 +168,43 @@ class TranslationModule(LightningModule):
         """Begin the sums of a validation anew."""
         self.valid_sums = Sums()
 
-    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
         """Add a batch to the validation sums."""
-        self._count(self.valid_sums, batch, self.batch_loss(batch, self.optim.label_smoothing))
+        self._count(self.valid_sums, batch, self.validation_loss(batch), batch.num_target_tokens)
 
     def on_validation_epoch_end(self) -> None:
-        """Log means per target token over the whole validation set."""
+        """Log means per target piece over the whole validation set."""
         sums = self.valid_sums
         nll = sums.nll / sums.tokens
         self._log(
             {
-                "valid/loss": sums.loss / sums.tokens,
+                "valid/loss": sums.loss / sums.pieces,
                 "valid/nll": nll,
                 "valid/perplexity": _perplexity(nll),
                 "valid/teacher_forced_accuracy": sums.correct / sums.tokens,
+                **self.extra_metrics(sums),
             }
         )
 
-    def _count(self, sums: Sums, batch: Batch, losses: BatchLoss) -> None:
+    def _count(self, sums: Sums, batch: Any, losses: BatchLoss, num_pieces: int) -> None:
         sums.loss += float(losses.loss.detach())
+        sums.pieces += num_pieces
         sums.nll += float(losses.nll)
         sums.correct += int(losses.correct)
         sums.tokens += batch.num_target_tokens
         sums.padding += batch.num_padding
         sums.positions += batch.num_positions
+        if losses.source_nll is not None:
+            sums.source_nll += float(losses.source_nll)
 
     def _log_training(self, rate: float, norm: float) -> None:
         sums, self.train_sums = self.train_sums, Sums()
         nll = sums.nll / sums.tokens
+        num_source = sums.pieces - sums.tokens
         self._log(
             {
-                "train/loss": sums.loss / sums.tokens,
+                "train/loss": sums.loss / sums.pieces,
+                **({"train/source_nll": sums.source_nll / num_source} if num_source else {}),
                 "train/nll": nll,
                 "train/perplexity": _perplexity(nll),
                 "train/lr": rate,
@@ -165,6 +216,83 @@ class TranslationModule(LightningModule):
 
     def _log(self, metrics: dict[str, Any]) -> None:
         self.log_dict({**metrics, "step": float(self.global_step)}, batch_size=1)
+
+
+class TranslationModule(TrainingModule):
+    """A model that translates, under training on pairs with teacher forcing."""
+
+    usual_smoothing: ClassVar[float] = 0.1
+
+    def training_loss(self, batch: Batch) -> BatchLoss:
+        """The loss of the target, and with `optim.loss_on_source` of source and separator too."""
+        if not self.optim.loss_on_source:
+            return self.validation_loss(batch)
+        assert isinstance(self.model, DecoderOnly)
+        hidden = self.model.read_pairs(batch.src, batch.src_valid, batch.tgt_in)
+        num_source = batch.src.shape[1] - 1
+        source = self.losses(hidden[:, :num_source], *source_targets(batch), self.smoothing)
+        target = self.losses(hidden[:, num_source:], batch.tgt_out, batch.tgt_valid, self.smoothing)
+        return BatchLoss(source.loss + target.loss, target.nll, target.correct, source.nll)
+
+    def validation_loss(self, batch: Batch) -> BatchLoss:
+        """The loss of the target alone."""
+        hidden = self.model.decode(batch.src, batch.src_valid, batch.tgt_in)
+        return self.losses(hidden, batch.tgt_out, batch.tgt_valid, self.smoothing)
+
+    def num_pieces(self, batch: Batch) -> int:
+        """Target pieces, and with `optim.loss_on_source` source pieces but the first, and separators."""
+        return batch.num_target_tokens + (batch.num_source_predictions if self.optim.loss_on_source else 0)
+
+
+def source_targets(batch: Batch) -> tuple[Int[Tensor, "B S-1"], Bool[Tensor, "B S-1"]]:
+    """What a decoder-only model has to predict at each position of the source, and which of them are real.
+
+    The source stands in its row without its EOS, so its last piece is followed by the separator, the target's BOS. Its
+    first piece has nothing before it and is not predicted.
+    """
+    valid = batch.src_valid[:, :-1] & batch.src_valid[:, 1:]
+    followed = pad(valid, (0, 1))[:, 1:]
+    return batch.src[:, 1:].where(followed, batch.tgt_in[:, :1]), valid
+
+
+class LanguageModelModule(TrainingModule):
+    """A language model under training on blocks of plain text.
+
+    Args:
+        model: The network.
+        optim: Loss, optimiser and schedule.
+        d_model: Width of the network, which the schedule depends on.
+        log_every: Steps between logged training metrics.
+        valid_size: Characters and bytes of the validation text.
+    """
+
+    usual_smoothing: ClassVar[float] = 0.0
+
+    def __init__(
+        self, model: DecoderOnly, optim: OptimConfig, d_model: int, log_every: int, valid_size: TextSize
+    ) -> None:
+        super().__init__(model, optim, d_model, log_every)
+        self.valid_size = valid_size
+
+    def training_loss(self, batch: TextBatch) -> BatchLoss:
+        """The loss of every piece of the blocks."""
+        assert isinstance(self.model, DecoderOnly)
+        hidden = self.model.read(batch.ids, batch.documents)
+        return self.losses(hidden, batch.targets, batch.counted, self.smoothing)
+
+    def validation_loss(self, batch: TextBatch) -> BatchLoss:
+        """The same."""
+        return self.training_loss(batch)
+
+    def extra_metrics(self, sums: Sums) -> dict[str, float]:
+        """The likelihood by units that do not depend on the vocabulary: nats per character and bits per byte.
+
+        What the model is charged for includes the end of each document, which is no character.
+        """
+        return {
+            "valid/nll_per_character": sums.nll / self.valid_size.characters,
+            "valid/bits_per_byte": sums.nll / math.log(2) / self.valid_size.bytes,
+        }
 
 
 def _perplexity(nll: float) -> float:

@@ -96,6 +96,8 @@ class TrainingProgress(Callback):
             )
         if "valid/bleu" in metrics:
             text += f" valid BLEU {float(metrics['valid/bleu']):.1f}"
+        elif "valid/nll" in metrics:
+            text += f" valid nll {float(metrics['valid/nll']):.3f}"
         return text
 
     def _time_left(self, trainer: Trainer) -> str:

@@ -2,14 +2,13 @@
 
 config.yaml      every option, composed
 run.json         package versions, data fingerprint, seed
-tokenizer/       config.json, and the files of one tokenizer or of two, as in a bundle
+tokenizer/       described.json, and the files of one tokenizer or of two, as in a bundle
 checkpoints/     last.ckpt, best_step_*.ckpt, recent_step_*.ckpt
 metrics.csv, tensorboard/, samples.jsonl, train.log
 bundle/          the model to use, written at the end
 """
 
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,20 @@ from typing import Any
 import yaml
 
 from seq2seq.bundle import Bundle
-from seq2seq.config import TrainConfig, from_dict, to_dict
+from seq2seq.config import DataKind, Task, TrainConfig, from_dict, to_dict
 from seq2seq.models import build_model
 from seq2seq.text.load import load_tokenizer
 from seq2seq.text.sentence_piece import SentencePieceTokenizer
 from seq2seq.training.averaging import average_checkpoints
 from seq2seq.training.data_module import Tokenizers
 
-DESCRIPTION_FILE = "config.json"
+DESCRIPTION_FILE = "described.json"
 """In tokenizer/: what the tokenizers say of themselves."""
+
+
+def task_of(config: TrainConfig) -> Task:
+    """What the model of a run is for."""
+    return Task.language_model if config.data.kind is DataKind.text else Task.translation
 
 
 def check_unused(run_dir: Path) -> None:
@@ -45,16 +49,18 @@ def check_same_tokenizers(run_dir: Path, tokenizers: Tokenizers) -> None:
     """Refuse to go on with a run, where one is in `run_dir`, with other pieces than it has learnt.
 
     Raises:
-        ValueError: naming the file that differs.
+        ValueError: naming the place of the other tokenizer.
     """
-    for side, tokenizer in (("source", tokenizers.source), ("target", tokenizers.target)):
-        for name, content in tokenizer.files(side).items():
-            file = run_dir / "tokenizer" / name
-            if file.is_file() and file.read_bytes() != content:
-                raise ValueError(
-                    f"the run to resume has another tokenizer, {file}: give it the text and data.tokenizer options "
-                    f"that it was started with, or data.tokenizer.source_model={file}"
-                )
+    folder = run_dir / "tokenizer"
+    for side, described in _described(folder).items():
+        tokenizer = tokenizers.source if side == "source" else tokenizers.target
+        if described["sha256"] != tokenizer.sha256:
+            file = folder / f"{side}.spm"
+            told = f", or data.tokenizer.{side}_model={file}" if file.is_file() else ""
+            raise ValueError(
+                f"the run to resume has another tokenizer, {file if told else folder}: give it the text and "
+                f"data.tokenizer options that it was started with{told}"
+            )
 
 
 def write_run(run_dir: Path, config: TrainConfig, tokenizers: Tokenizers, facts: dict[str, Any]) -> None:
@@ -84,8 +90,7 @@ def read_run(run_dir: str | Path) -> tuple[TrainConfig, Tokenizers, dict[str, An
 
 
 def _write_tokenizers(folder: Path, tokenizers: Tokenizers) -> None:
-    shutil.rmtree(folder, ignore_errors=True)  # of an attempt that came to nothing
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     sides = {"source": tokenizers.source}
     if tokenizers.target is not tokenizers.source:
         sides["target"] = tokenizers.target
@@ -97,16 +102,21 @@ def _write_tokenizers(folder: Path, tokenizers: Tokenizers) -> None:
 
 
 def _read_tokenizers(folder: Path) -> Tokenizers:
-    """The tokenizers of a run; one of before format version 2 has SentencePiece models and no description."""
+    described = _described(folder)
+    source = load_tokenizer(folder, "source", described.get("source", {}))
+    return Tokenizers(
+        source, load_tokenizer(folder, "target", described["target"]) if "target" in described else source
+    )
+
+
+def _described(folder: Path) -> dict[str, dict[str, Any]]:
+    """What the tokenizers of a run say of themselves, by side; runs of before that have SentencePiece models only."""
     file = folder / DESCRIPTION_FILE
     if file.is_file():
-        described = json.loads(file.read_text(encoding="utf-8"))
-        source = load_tokenizer(folder, "source", described["source"])
-        target = load_tokenizer(folder, "target", described["target"]) if "target" in described else source
-        return Tokenizers(source, target)
-    source = SentencePieceTokenizer.load(folder / "source.spm")
-    target_file = folder / "target.spm"
-    return Tokenizers(source, SentencePieceTokenizer.load(target_file) if target_file.exists() else source)
+        described: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+        return described
+    files = {side: folder / f"{side}.spm" for side in ("source", "target")}
+    return {side: SentencePieceTokenizer.load(file).describe() for side, file in files.items() if file.is_file()}
 
 
 def bundle_from_checkpoints(
@@ -140,5 +150,6 @@ def bundle_from_checkpoints(
         target_tokenizer=tokenizers.target,
         decode=config.decode,
         languages=(config.data.source_lang, config.data.target_lang),
+        task=task_of(config),
         provenance={**facts, "checkpoints": [Path(path).name for path in checkpoints], **(results or {})},
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from seq2seq.config import DataConfig, TokenizerKind
+from seq2seq.config import DataConfig, TokenizerConfig, TokenizerKind
 from seq2seq.corpus.parallel import ParallelText, fingerprint, pair_up, read_parallel
 from seq2seq.text.lines import read_lines
 from seq2seq.text.sentence_piece import SentencePieceTokenizer
@@ -67,10 +67,10 @@ def prepare_tokenizers(config: DataConfig, text: ParallelText, seed: int) -> Tok
     """
     how = config.tokenizer
     if how.source_model is not None:
-        source = _checked_kind(SentencePieceTokenizer.load(how.source_model), config)
+        source = SentencePieceTokenizer.load(how.source_model)
         if how.target_model is None:
             return Tokenizers(source, source)
-        return Tokenizers(source, _checked_kind(SentencePieceTokenizer.load(how.target_model), config))
+        return Tokenizers(source, SentencePieceTokenizer.load(how.target_model))
     if how.joint:
         tokenizer, report = train_tokenizer(chain(text.source, text.target), how, seed=seed)
         log.info("joint %s", report.summary())
@@ -83,16 +83,22 @@ def prepare_tokenizers(config: DataConfig, text: ParallelText, seed: int) -> Tok
     return Tokenizers(sides[0], sides[1])
 
 
-def _checked_kind(tokenizer: SentencePieceTokenizer, config: DataConfig) -> SentencePieceTokenizer:
-    """Refuse a way of sampling that the loaded tokenizer cannot do."""
-    how = config.tokenizer
-    if how.bpe_dropout > 0 and tokenizer.kind is not TokenizerKind.bpe:
-        raise ValueError(f"data.tokenizer.bpe_dropout={how.bpe_dropout} needs a bpe model, got {tokenizer.kind.name}")
-    if how.sampling_alpha > 0 and tokenizer.kind is not TokenizerKind.unigram:
-        raise ValueError(
-            f"data.tokenizer.sampling_alpha={how.sampling_alpha} needs a unigram model, got {tokenizer.kind.name}"
-        )
-    return tokenizer
+def check_sampling(tokenizers: Tokenizers, how: TokenizerConfig) -> None:
+    """Refuse a way of sampling that tokenizers of other origin than these options cannot do.
+
+    Raises:
+        ValueError: naming the kind that it takes.
+    """
+    wanted = {TokenizerKind.bpe: how.bpe_dropout > 0, TokenizerKind.unigram: how.sampling_alpha > 0}
+    for tokenizer in (tokenizers.source, tokenizers.target):
+        found = tokenizer.kind if isinstance(tokenizer, SentencePieceTokenizer) else None
+        for kind, is_wanted in wanted.items():
+            if is_wanted and found is not kind:
+                option = "bpe_dropout" if kind is TokenizerKind.bpe else "sampling_alpha"
+                raise ValueError(
+                    f"data.tokenizer.{option}={getattr(how, option)} needs a {kind.name} model, got "
+                    f"{found.name if found is not None else tokenizer.format}"
+                )
 
 
 def _report(text: ParallelText, source_path: str, target_path: str) -> None:

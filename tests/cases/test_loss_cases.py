@@ -99,7 +99,7 @@ def test_t1_no_gradient_reaches_padded_positions() -> None:
         return kept[0]
 
     object.__setattr__(net.model, "decode", decode)
-    net.batch_loss(part, 0.1).loss.backward()
+    net.training_loss(part).loss.backward()
     assert not part.tgt_valid.all()
     assert not kept[0].grad[~part.tgt_valid].any()
     assert kept[0].grad[part.tgt_valid].abs().amax(-1).min() > 0

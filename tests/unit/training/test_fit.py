@@ -14,11 +14,11 @@ from seq2seq.bundle import load_bundle
 from seq2seq.config import Accelerator, Direction, FinalWeights, TokenizerConfig, to_dict
 from seq2seq.evaluation.metrics import corpus_scores
 from seq2seq.text.lines import read_lines
-from seq2seq.training import fit as fit_module
 from seq2seq.training.averaging import average_checkpoints, checkpoint_weights
 from seq2seq.training.fit import fit
 from seq2seq.training.metrics_file import MetricsCsv
 from seq2seq.training.run_folder import bundle_from_checkpoints, read_run
+from seq2seq.training.text import read_text
 from seq2seq.training.validation import describe_decoding
 from seq2seq.translator import Translator
 
@@ -69,7 +69,7 @@ def test_e4_validation_bleu_is_the_bleu_of_the_bundle_with_the_settings_printed(
     run = tmp_path / "run"
     with caplog.at_level(logging.INFO):
         fit(change(train_config, final_weights=FinalWeights.last), run, [MetricsCsv(str(run))])
-    text = fit_module.read_text(train_config.data, train_config.seed).raw_valid
+    text = read_text(train_config.data, train_config.seed).raw_valid
     answers = [answer.text for answer in Translator.load(run / "bundle", device="cpu").translate(text.source)]
     (bleu,) = corpus_scores(answers, [text.target], metrics=("bleu",))
     logged = [float(row["valid/bleu"]) for row in rows(run) if row["valid/bleu"]]
@@ -240,7 +240,11 @@ def test_a_run_of_nothing_but_nan_ends_with_the_last_weights(train_config, tmp_p
             pl_module.log("valid/fake", math.nan)
 
     run = tmp_path / "run"
-    result = fit(change(train_config, monitor="valid/fake", keep_best=1), run, callbacks=[Fake()])
+    result = fit(
+        change(train_config, monitor="valid/fake", monitor_direction=Direction.max, keep_best=1),
+        run,
+        callbacks=[Fake()],
+    )
     assert result.best_score is None
     assert "no validation had a usable valid/fake" in caplog.text
     state = load_bundle(run / "bundle").model.state_dict()
@@ -256,7 +260,8 @@ def test_training_stops_when_patience_is_out_after_the_warmup_and_says_so(train_
             self.value -= 1
             pl_module.log("valid/fake", self.value)
 
-    config = change(train_config, monitor="valid/fake", patience=2, validate_every=1, max_steps=50)
+    watched = {"monitor": "valid/fake", "monitor_direction": Direction.max}
+    config = change(train_config, **watched, patience=2, validate_every=1, max_steps=50)
     config = dataclasses.replace(config, optim=dataclasses.replace(config.optim, warmup_steps=3))
     with caplog.at_level(logging.INFO):
         assert fit(config, tmp_path / "run", callbacks=[Worse()]).steps == 5
@@ -265,17 +270,18 @@ def test_training_stops_when_patience_is_out_after_the_warmup_and_says_so(train_
 
 def test_an_unknown_metric_to_monitor_is_refused(train_config, tmp_path):
     with pytest.raises(
-        ValueError, match=r"trainer\.monitor=valid/blue is not a metric of validation; did you mean 'valid/bleu'\?"
+        ValueError, match=r"trainer\.monitor=valid/blue is not a metric of .*kind=parallel; did you mean 'valid/bleu'\?"
     ):
         fit(change(train_config, monitor="valid/blue"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_a_metric_that_no_callback_logs_is_refused_at_the_first_validation(train_config, tmp_path):
+    config = change(train_config, monitor="valid/mine", monitor_direction=Direction.min)
     with pytest.raises(
         ValueError, match=r"trainer\.monitor=valid/mine is not a logged metric; expected one of valid/bleu"
     ):
-        fit(change(train_config, monitor="valid/mine"), tmp_path / "run", callbacks=[Steps()])
+        fit(config, tmp_path / "run", callbacks=[Steps()])
 
 
 def test_r4_a_checkpoint_holds_only_plain_types_and_loads_weights_only(train_config, tmp_path):

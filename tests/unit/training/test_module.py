@@ -30,7 +30,7 @@ def gradient(net, parts):
     net.zero_grad()
     num_tokens = sum(part.num_target_tokens for part in parts)
     for part in parts:
-        (net.batch_loss(part, 0.1).loss / num_tokens).backward()
+        (net.training_loss(part).loss / num_tokens).backward()
     return [parameter.grad.clone() for parameter in net.parameters()]
 
 
@@ -51,7 +51,7 @@ def test_t1_padding_changes_neither_loss_nor_gradient():
         for tensor in (few.src, few.src_valid, few.tgt_in, few.tgt_out, few.tgt_valid)
     ]
     padded = type(few)(*wide, few.num_target_tokens, ())
-    narrow_loss, wide_loss = net.batch_loss(few, 0.1), net.batch_loss(padded, 0.1)
+    narrow_loss, wide_loss = net.training_loss(few), net.training_loss(padded)
     torch.testing.assert_close(narrow_loss.loss, wide_loss.loss, rtol=1e-12, atol=1e-12)
     for one, other in zip(gradient(net, [few]), gradient(net, [padded]), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
@@ -66,14 +66,15 @@ def test_t1_the_loss_is_the_hand_computed_sum_over_real_positions():
         for position, piece in enumerate(target):
             nll -= log_probs[row, position, piece].item()
             loss -= 0.9 * log_probs[row, position, piece].item() + 0.1 / V * log_probs[row, position].sum().item()
-    losses = net.batch_loss(part, 0.1)
+    losses = net.training_loss(part)
     assert losses.loss.item() == pytest.approx(loss, abs=1e-9)
     assert losses.nll.item() == pytest.approx(nll, abs=1e-9)
 
 
 def test_t5_perplexity_does_not_depend_on_the_smoothing():
-    net = module()
-    assert net.batch_loss(batch([0, 1]), 0.0).nll.item() == net.batch_loss(batch([0, 1]), 0.1).nll.item()
+    plain, smoothed = (module(label_smoothing=value).validation_loss(batch([0, 1])) for value in (0.0, 0.1))
+    assert plain.nll.item() == plain.loss.item() == smoothed.nll.item()
+    assert smoothed.loss.item() != smoothed.nll.item()
 
 
 def test_t5_validation_perplexity_is_the_exponential_of_the_plain_likelihood(monkeypatch):
@@ -84,7 +85,7 @@ def test_t5_validation_perplexity_is_the_exponential_of_the_plain_likelihood(mon
     net.validation_step(batch([0, 1, 2]), 0)
     net.validation_step(batch([5]), 1)
     net.on_validation_epoch_end()
-    total = sum(net.batch_loss(part, 0.0).nll.item() for part in (batch([0, 1, 2]), batch([5])))
+    total = sum(net.validation_loss(part).nll.item() for part in (batch([0, 1, 2]), batch([5])))
     tokens = sum(len(TARGETS[i]) for i in (0, 1, 2, 5))
     assert logged["valid/nll"] == pytest.approx(total / tokens)
     assert logged["valid/perplexity"] == pytest.approx(math.exp(total / tokens))

@@ -2,13 +2,16 @@
 
 import dataclasses
 import logging
+from unittest.mock import Mock
 
 import pytest
 
 from seq2seq.config import DataConfig, TokenizerConfig, TokenizerKind
 from seq2seq.text.lines import read_lines
+from seq2seq.text.tokenizer import Tokenizer
 from seq2seq.text.tokenizer_training import train_tokenizer
-from seq2seq.training.text import prepare_tokenizers, read_text
+from seq2seq.training.data_module import Tokenizers
+from seq2seq.training.text import check_sampling, prepare_tokenizers, read_text
 
 
 @pytest.fixture
@@ -81,14 +84,19 @@ def test_a_trained_tokenizer_is_taken_as_it_is(tmp_path, data, text):
     assert loaded.source.sha256 == loaded.target.sha256 == tokenizer.sha256
 
 
-def test_sampling_that_a_given_model_cannot_do_is_refused(tmp_path, data, text):
-    tokenizer, _ = train_tokenizer(text.source, TokenizerConfig(vocab_size=275))
-    (tmp_path / "t.model").write_bytes(tokenizer.model)
-    how = TokenizerConfig(source_model=str(tmp_path / "t.model"), kind=TokenizerKind.bpe, bpe_dropout=0.1)
-    with pytest.raises(ValueError, match=r"bpe_dropout=0\.1 needs a bpe model, got unigram"):
-        prepare_tokenizers(dataclasses.replace(data, tokenizer=how), text, seed=1)
+def test_sampling_that_a_given_model_cannot_do_is_refused(text):
+    unigram, _ = train_tokenizer(text.source, TokenizerConfig(vocab_size=275))
     bpe, _ = train_tokenizer(text.source, TokenizerConfig(vocab_size=275, kind=TokenizerKind.bpe))
-    (tmp_path / "b.model").write_bytes(bpe.model)
-    how = TokenizerConfig(source_model=str(tmp_path / "b.model"), sampling_alpha=0.1)
+    dropout = TokenizerConfig(kind=TokenizerKind.bpe, bpe_dropout=0.1)
+    with pytest.raises(ValueError, match=r"bpe_dropout=0\.1 needs a bpe model, got unigram"):
+        check_sampling(Tokenizers(bpe, unigram), dropout)
     with pytest.raises(ValueError, match=r"sampling_alpha=0\.1 needs a unigram model, got bpe"):
-        prepare_tokenizers(dataclasses.replace(data, tokenizer=how), text, seed=1)
+        check_sampling(Tokenizers(bpe, bpe), TokenizerConfig(sampling_alpha=0.1))
+    check_sampling(Tokenizers(bpe, bpe), dropout)
+    check_sampling(Tokenizers(unigram, bpe), TokenizerConfig())
+
+
+def test_sampling_needs_a_sentencepiece_model(tokenizers):
+    other = Mock(spec=Tokenizer, format="huggingface")
+    with pytest.raises(ValueError, match=r"sampling_alpha=0\.1 needs a unigram model, got huggingface"):
+        check_sampling(Tokenizers(tokenizers.source, other), TokenizerConfig(sampling_alpha=0.1))
