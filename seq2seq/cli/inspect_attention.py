@@ -12,7 +12,7 @@ import typer
 
 from seq2seq.cli import UsageError
 from seq2seq.cli.search_options import Device
-from seq2seq.config import LongLines, Task
+from seq2seq.config import GenerateConfig, LongLines, Task
 from seq2seq.text.lines import check_place, is_blank, write_lines
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _of_pair(bundle: "Bundle", src: str, tgt: str | None, beam: int) -> "tuple[l
         source, target = answer.source_ids[0], answer.candidates[0].ids
         how = _search(beam)
         cut = " (ended at its length limit)" if answer.hit_limit else ""
-        print(f"{how}{cut}: {answer.text}", file=sys.stderr)
+        _tell(f"{how}{cut}: {answer.text}")
     else:
         source = (*bundle.source_tokenizer.encode(src), bundle.source_tokenizer.special.eos)
         target = (*bundle.target_tokenizer.encode(tgt), bundle.target_tokenizer.special.eos)
@@ -167,10 +167,20 @@ def _of_pair(bundle: "Bundle", src: str, tgt: str | None, beam: int) -> "tuple[l
 
 def _of_text(bundle: "Bundle", src: str, tgt: str | None, beam: int, max_new: int) -> "tuple[list[Attention], str]":
     """The attention of a language model over a text and what follows, and where that comes from."""
+    from seq2seq.generator import Ended, Generator
     from seq2seq.inspection.attention import attention_of_text
 
-    ids = bundle.target_tokenizer.prompt(src if tgt is None else src + tgt)
-    return attention_of_text(bundle, ids), "given"
+    if tgt is not None:
+        return attention_of_text(bundle, bundle.target_tokenizer.prompt(src + tgt)), "given"
+    config = GenerateConfig(max_new_pieces=max_new, beam_size=beam)
+    (answer,) = Generator(bundle).generate([src], config, on_notice=_tell)
+    cut = f" (the first {max_new} pieces)" if answer.ended is Ended.limit else ""
+    _tell(f"{_search(beam)}{cut}: {json.dumps(answer.text, ensure_ascii=False)}")
+    return attention_of_text(bundle, [*answer.prompt_ids, *answer.ids]), _search(beam)
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def _search(beam: int) -> str:
@@ -186,5 +196,5 @@ def _draw(chosen: "Sequence[Chosen]", output: str, how: str, font: Path | None, 
     fonts = choose_fonts(pieces, font)
     width, height = attention_picture(chosen, fonts, how).save(output, dpi)
     for note in fonts.notes:
-        print(f"note: {note}", file=sys.stderr)
-    print(f"wrote {output}, {width} x {height} points", file=sys.stderr)
+        _tell(f"note: {note}")
+    _tell(f"wrote {output}, {width} x {height} points")

@@ -32,7 +32,7 @@ GAP, PAD = 0.14, 0.04
 NAME_ROOM = 0.2
 """Inches for the name of an axis."""
 
-TITLE_ROOM, HEADING_ROOM = 0.24, 0.42
+TITLE_ROOM, HEADING_ROOM = 0.24, 0.34
 """Inches for the title of a map, and for the heading of a kind of attention."""
 
 

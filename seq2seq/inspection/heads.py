@@ -8,9 +8,10 @@ For every head the mean over all queries of all sentences of
     previous     the weight on the piece before the query, ...
     same         ... at its own place, ...
     next         ... and after it; in cross-attention places of the target are compared with those of the source
-    punctuation  the weight on pieces of nothing but punctuation
-    eos          the weight on the source's EOS
-    separator    the weight on the piece between source and target of a decoder-only model
+    punctuation  the weight on pieces of nothing but punctuation, ...
+    eos          ... on EOS, ...
+    separator    ... on the piece between source and target of a decoder-only model; in self-attention all three without
+                 the query's own place, as a focus column is what others look at
     agreement    how often the source piece that it looks at most is the one that the mean of all heads looks at most
 
 Padding is neither counted as a query nor seen as a key. A query with a single key has no choice (the first one of a
@@ -142,14 +143,19 @@ class _Keys:
     """Keys of a certain sort, by the measure that they are for."""
     aligned: Bool[Tensor, "B Q K"] | None = None
     """The words of the source, for queries that predict a word."""
+    crossed: bool = False
+    """Whether queries and keys are of two sequences."""
 
     def groups(self) -> Iterator[tuple[str, Bool[Tensor, "B Q K"]]]:
         """For each measure of weight the keys that it is the weight on."""
         yield "first", self.allowed & (self.key_places == 0)[:, None, :]
         for name, step in PLACES.items():
             yield name, self.allowed & (self.key_places[:, None, :] == self.query_places[:, :, None] + step)
+        elsewhere = self.allowed
+        if not self.crossed:
+            elsewhere = elsewhere & (self.key_places[:, None, :] != self.query_places[:, :, None])
         for name, keys in self.marked.items():
-            yield name, self.allowed & keys[:, None, :]
+            yield name, elsewhere & keys[:, None, :]
 
 
 @dataclass
@@ -175,7 +181,7 @@ class _Sums:
         for name, group in keys.groups():
             group = group & choice[:, :, None]
             by_head = [torch.einsum("bhqk,bqk->h", layer, group.double()) for layer in weights]
-            even = (group.sum(-1) / num_keys.clamp(min=1)).double().sum()
+            even = (group.sum(-1).double() / num_keys.clamp(min=1)).sum()
             self._add(name, by_head, float(even), group.any(-1))
         if keys.aligned is not None:
             self._add_agreement(weights, keys.aligned)
@@ -189,7 +195,7 @@ class _Sums:
         for layer in weights:
             own = layer.masked_fill(~aligned[:, None], -1.0).argmax(-1)
             by_head.append(((own == best[:, None]) & choice[:, None]).sum((0, 2)).double())
-        self._add("agreement", by_head, float((choice / num_keys.clamp(min=1)).double().sum()), choice)
+        self._add("agreement", by_head, float((choice.double() / num_keys.clamp(min=1)).sum()), choice)
 
     def _add(self, name: str, by_head: list[Tensor], even: float, counted: Bool[Tensor, "B Q"]) -> None:
         found = torch.stack(by_head)
@@ -252,7 +258,7 @@ class _Reader:
         yield Kind.decoder, maps.decoder, keys
         seen = tgt_valid[:, :, None] & src_valid[:, None, :]
         words = predicts_word[:, :, None] & (src_valid & ~punctuation & ~eos)[:, None, :]
-        yield Kind.cross, maps.cross, _Keys(seen, target_places, source_places, marked, words)
+        yield Kind.cross, maps.cross, _Keys(seen, target_places, source_places, marked, words, crossed=True)
 
     def _one_row(
         self,

@@ -20,7 +20,7 @@ GAP, PAD = 0.16, 0.04
 LEFT, ABOVE, BELOW = 0.38, 0.24, 0.42
 """Inches for the numbers of layers, for a title, and for the numbers of heads."""
 
-HEADING_ROOM = 0.4
+HEADING_ROOM = 0.34
 """Inches for a line of heading."""
 
 BRIGHT = 0.55
