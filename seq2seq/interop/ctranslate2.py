@@ -70,7 +70,9 @@ def export_ctranslate2(bundle: Bundle, folder: str | Path, quantization: str | N
     quantize(spec, quantization)
     with new_folder(folder, is_ctranslate2, "a CTranslate2 model") as scratch:
         spec.save(str(scratch))
-        files = bundle.source_tokenizer.files("source") | bundle.target_tokenizer.files("target")
+        files = bundle.source_tokenizer.files("source")
+        if bundle.task is Task.translation:
+            files |= bundle.target_tokenizer.files("target")
         for name, content in files.items():
             (scratch / name).write_bytes(content)
         text = readme(bundle, quantization or "float32", vocabulary(bundle.target_tokenizer))

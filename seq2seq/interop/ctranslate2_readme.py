@@ -37,7 +37,7 @@ def readme(bundle: Bundle, quantization: str, names: Sequence[str]) -> str:
             *_program(bundle, names),
             "```",
             "",
-            *(f"- {note}" for note in _notes(bundle)),
+            *(f"- {note}" for note in _notes(bundle, names)),
             "",
         ]
     )
@@ -51,7 +51,7 @@ def _program(bundle: Bundle, names: Sequence[str]) -> list[str]:
     """Lines of Python that come after the imports."""
     source, target = bundle.source_tokenizer, bundle.target_tokenizer
     bos = names[target.special.bos]
-    ends = [names[target.special.eos], *(names[id_] for id_ in target.special.other_ends)]
+    ends = [names[target.special.eos], *(names[id_] for id_ in target.stop)]
     is_generator = bundle.model_config.architecture is Architecture.decoder_only
     is_language_model = bundle.task is Task.language_model
     program = [f"source = {_loaded(source, 'source')}"]
@@ -63,9 +63,12 @@ def _program(bundle: Bundle, names: Sequence[str]) -> list[str]:
         pieces = f"[{bos!r}] + {pieces}"
     elif is_generator and not is_language_model:
         pieces = f"{pieces} + [{bos!r}]"
+    least = "min_length" if is_generator else "min_decoding_length"
     settings = f"beam_size={bundle.decode.beam_size}, length_penalty={_exponent(bundle):g}, return_end_token=True"
+    settings += f", {least}={bundle.decode.min_length - 1}"
     if is_language_model:
         settings = "sampling_topk=40, sampling_temperature=0.8, max_length=64, return_end_token=True"
+    dropped = list(dict.fromkeys([*ends, names[target.special.unk]]))
     if len(ends) > 1:
         settings += f", end_token={ends}"
     call = (
@@ -82,7 +85,7 @@ def _program(bundle: Bundle, names: Sequence[str]) -> list[str]:
         f"pieces = [{pieces} for line in lines]",
         f"results = {call}{settings})",
         "for result in results:",
-        f"    print({_joined(target, writer, f'[piece for piece in {found} if piece not in {ends}]')})",
+        f"    print({_joined(target, writer, f'[piece for piece in {found} if piece not in {dropped}]')})",
     ]
 
 
@@ -114,9 +117,14 @@ def _exponent(bundle: Bundle) -> float:
     return 0.0 if bundle.decode.penalty_form is PenaltyForm.none else bundle.decode.length_penalty
 
 
-def _notes(bundle: Bundle) -> Sequence[str]:
+def _notes(bundle: Bundle, names: Sequence[str]) -> Sequence[str]:
     """What differs from the search of the package that the model comes from."""
     notes = []
+    if any(name.startswith(">>") and name.endswith("<<") for name in names):
+        notes.append(
+            "The model is told the target language by a piece of its own in front of the source, which SentencePiece "
+            "does not know: `['>>fra<<', *source.encode(line, out_type=str)]`."
+        )
     if bundle.model_config.architecture is Architecture.encoder_decoder:
         notes.append(
             "CTranslate2 adds the closing EOS of a source by itself, cuts sources after 1024 pieces unless "
