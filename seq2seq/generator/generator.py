@@ -156,7 +156,8 @@ class Generator:
         if prepared.notice is not None:
             on_notice(prepared.notice)
         if config.beam_size > 1:
-            return iter([self._decode([(prepared, sample)], config)[0].text])
+            text = self._decode([(prepared, sample)], config)[0].text
+            return iter([text] if text else [])
         return self._stream((prepared, sample), config)
 
     def score(
