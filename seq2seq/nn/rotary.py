@@ -65,7 +65,8 @@ def scaled_frequencies(d_head: int, config: RopeConfig) -> tuple[Float[Tensor, "
     """Radians a position of each of the K/2 pairs, in float64, and the factor on queries and keys.
 
     Source:
-        linear: Chen et al. 2023, arXiv:2306.15595. yarn: Peng et al. 2023, arXiv:2309.00071, section 3.
+        linear: Chen et al. 2023, arXiv:2306.15595. yarn: Peng et al. 2023, arXiv:2309.00071, section 3, with the ramp of
+        the code published with it: linear in the number of the pair, where the paper's is linear in its turns.
         llama3: Grattafiori et al. 2024, arXiv:2407.21783, with the code published with it.
     """
     plain = config.base ** (-torch.arange(0, d_head, 2, dtype=torch.float64) / d_head)
