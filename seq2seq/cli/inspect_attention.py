@@ -86,7 +86,7 @@ def attention(
         Path | None,
         typer.Option(help="A font file for scripts that no installed font has.", rich_help_panel=PICTURE),
     ] = None,
-    dpi: Annotated[int, typer.Option(help="Points for each inch.", rich_help_panel=PICTURE)] = 120,
+    dpi: Annotated[int | None, typer.Option(help="Points for each inch.", rich_help_panel=PICTURE)] = None,
     device: Device = "auto",
 ) -> None:
     """Draw the attention weights of every layer and head, and their means, for one sentence.
@@ -128,7 +128,7 @@ def attention(
         write_lines(output, [text])
 
 
-def _check_usage(src: str, tgt: str | None, beam: int, max_new: int, dpi: int) -> None:
+def _check_usage(src: str, tgt: str | None, beam: int, max_new: int, dpi: int | None) -> None:
     """Refuse options that mean nothing.
 
     Raises:
@@ -138,7 +138,7 @@ def _check_usage(src: str, tgt: str | None, beam: int, max_new: int, dpi: int) -
         if text is not None and is_blank(text):
             raise UsageError(f"{name} has nothing in it to look at; give a sentence")
     for name, number in (("--beam", beam), ("--max-new", max_new), ("--dpi", dpi)):
-        if number < 1:
+        if number is not None and number < 1:
             raise UsageError(f"{name} {number} is not positive; give at least 1")
     if tgt is not None and beam != 1:
         raise UsageError(f"--beam {beam} is for finding a target, but --tgt gives one; leave one of them out")
@@ -187,14 +187,15 @@ def _search(beam: int) -> str:
     return "greedy" if beam == 1 else f"beam {beam}"
 
 
-def _draw(chosen: "Sequence[Chosen]", output: str, how: str, font: Path | None, dpi: int) -> None:
+def _draw(chosen: "Sequence[Chosen]", output: str, how: str, font: Path | None, dpi: int | None) -> None:
     """Write the picture, and say what the reader of it should know."""
     from seq2seq.inspection.attention_picture import attention_picture
+    from seq2seq.inspection.picture import DPI
     from seq2seq.inspection.picture_fonts import choose_fonts
 
     pieces = {piece for one in chosen for piece in (*one.attention.queries, *one.attention.keys)}
     fonts = choose_fonts(pieces, font)
-    width, height = attention_picture(chosen, fonts, how).save(output, dpi)
+    width, height = attention_picture(chosen, fonts, how).save(output, dpi or DPI)
     for note in fonts.notes:
         _tell(f"note: {note}")
     _tell(f"wrote {output}, {width} x {height} points")

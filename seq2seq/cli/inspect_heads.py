@@ -46,7 +46,7 @@ def heads(
     lines: Annotated[int | None, typer.Option("--lines", help="Only the first so many lines.")] = None,
     output: Annotated[str | None, typer.Option("--output", "-o", help="A picture too: .png, .svg or .pdf.")] = None,
     format_: Annotated[Format, typer.Option("--format", help="How the numbers are printed.")] = Format.table,
-    dpi: Annotated[int, typer.Option(help="Points of the picture for each inch.")] = 120,
+    dpi: Annotated[int | None, typer.Option(help="Points of the picture for each inch.")] = None,
     device: Device = "auto",
 ) -> None:
     """Measure what every attention head does over a test set, and name the ones that stand out.
@@ -60,7 +60,7 @@ def heads(
     """
     from seq2seq.bundle import load_bundle
     from seq2seq.inspection.heads_report import find_suspects
-    from seq2seq.inspection.picture import check_picture
+    from seq2seq.inspection.picture import DPI, check_picture
     from seq2seq.nn.device import find_device
 
     for name, number in (("--lines", lines), ("--dpi", dpi)):
@@ -83,7 +83,7 @@ def heads(
     if output is not None:
         from seq2seq.inspection.heads_picture import heads_picture
 
-        width, height = heads_picture(report).save(output, dpi)
+        width, height = heads_picture(report).save(output, dpi or DPI)
         print(f"wrote {output}, {width} x {height} points", file=sys.stderr)
     _print(report, suspects, format_)
 

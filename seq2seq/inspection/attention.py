@@ -57,7 +57,7 @@ class Attention:
     def name(self) -> str:
         """What it is called."""
         if self.part:
-            return "attention from target to source (the rest of a row lies on the target)"
+            return "attention from target to source, the rest of a row being on the target"
         return {
             Kind.encoder: "encoder self-attention",
             Kind.decoder: "decoder self-attention",

@@ -74,9 +74,11 @@ class _Section:
         return max(map(len, self.rows)) * width, HEADING_ROOM + len(self.rows) * height
 
     def heading(self, output: str) -> str:
-        """What is seen, how to read it, and where the target came from."""
-        how = {Kind.encoder: "", Kind.decoder: " (grey: later pieces, masked)", Kind.cross: " (rows: pieces predicted)"}
-        return f"{self.attention.name}{how[self.attention.kind]}" + (f"; output: {output}" if output else "")
+        """What is seen, how to read it, and where the target came from, of which an encoder knows nothing."""
+        if self.attention.kind is Kind.encoder:
+            return self.attention.name
+        how = {Kind.decoder: "grey: later pieces, masked", Kind.cross: "rows: pieces predicted"}
+        return f"{self.attention.name} ({how[self.attention.kind]}); output: {output}"
 
 
 def attention_picture(chosen: Sequence[Chosen], fonts: Fonts, output: str) -> Canvas:
@@ -85,7 +87,7 @@ def attention_picture(chosen: Sequence[Chosen], fonts: Fonts, output: str) -> Ca
     Args:
         chosen: The maps.
         fonts: Chosen for the pieces of all of them.
-        output: How the target came about, for the headings; may be empty.
+        output: How the target came about, for the headings.
 
     Raises:
         ValueError: for more pieces than fit into a picture.

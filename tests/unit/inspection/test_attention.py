@@ -56,7 +56,7 @@ def test_the_alignment_of_a_decoder_only_model_is_the_part_of_its_map_from_targe
     whole, part = attention_of_pair(bundle_of(families("qwen3")), SOURCE, TARGET)
     assert torch.equal(part.weights, whole.weights[:, :, 4:, :4])
     assert part.part
-    assert "the rest of a row lies on the target" in part.name
+    assert "the rest of a row being on the target" in part.name
 
 
 def test_a_decoder_only_model_without_a_source_has_no_alignment(bundle_of, families):
