@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
+from torch.nn import init
+from torch.overrides import TorchFunctionMode
 
 from seq2seq.config import Architecture, DecodeConfig, ModelConfig, Task, from_dict, to_dict
 from seq2seq.models import Transformer, build_model
@@ -125,7 +128,13 @@ def load_bundle(path: str | Path, device: str | torch.device = "cpu") -> Bundle:
         )
     source, target = _tokenizers(path, config)
     model_config = from_dict(ModelConfig, config["model"], where="model.")
-    model = build_model(model_config, source.vocab_size, target.vocab_size)
+    if model_config.architecture.name != config["architecture"]:
+        raise ValueError(
+            f"{path / CONFIG_FILE} is damaged: its architecture is {config['architecture']}, that of its model "
+            f"{model_config.architecture.name}; put the original file back"
+        )
+    with _NoDraws():
+        model = build_model(model_config, source.vocab_size, target.vocab_size)
     try:
         load_model(model, str(path / WEIGHTS_FILE))
     except (RuntimeError, SafetensorError) as problem:
@@ -216,6 +225,25 @@ def _foreign(path: Path, config: dict[str, Any]) -> str | None:
     if "model_type" in config:
         return f"{path} is a Hugging Face folder, not a bundle; convert it first: seq2seq convert {path} NEW_FOLDER"
     return None
+
+
+_DRAWS = (torch.Tensor.uniform_, torch.Tensor.normal_, init.uniform_, init.normal_, init.kaiming_uniform_)
+
+
+class _NoDraws(TorchFunctionMode):
+    """Inside, tensors that would be filled with random numbers are left as they are.
+
+    Weights that are read from a file need no initial values: drawing them takes longer than reading, and would change
+    the random numbers that come after.
+    """
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _DRAWS:
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
 
 
 def _tokenizers(path: Path, config: dict[str, Any]) -> tuple[Tokenizer, Tokenizer]:

@@ -1,4 +1,4 @@
-"""`seq2seq info`: what a bundle holds: sizes, vocabulary, search defaults, and where the weights come from."""
+"""`seq2seq info`: what a bundle holds: network, vocabulary, search defaults, and where the weights come from."""
 
 import json
 from enum import Enum
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seq2seq.config import to_dict
+from seq2seq.config import Architecture, ModelConfig, PositionKind, RopeScaling, Task, to_dict
 
 if TYPE_CHECKING:
     from seq2seq.bundle import Bundle
@@ -38,38 +38,71 @@ def describe(bundle: "Bundle") -> dict[str, Any]:
     """The facts about a bundle, as plain builtins that JSON can hold."""
     from seq2seq.bundle import FORMAT_VERSION
 
-    source, target = bundle.languages
-    return {
+    facts: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
-        "languages": {"source": source, "target": target},
+        "task": bundle.task.name,
+        "network": in_words(bundle.model_config),
         "model": to_dict(bundle.model_config),
         "parameters": _count(bundle),
-        "joint_vocabulary": bundle.joint,
-        "source_tokenizer": bundle.source_tokenizer.describe(),
-        "target_tokenizer": bundle.target_tokenizer.describe(),
-        "decode": to_dict(bundle.decode),
-        "provenance": bundle.provenance,
     }
+    source, target = bundle.source_tokenizer, bundle.target_tokenizer
+    if bundle.task is Task.translation:
+        facts["languages"] = dict(zip(("source", "target"), bundle.languages, strict=True))
+        facts["joint_vocabulary"] = source.vocabulary_sha256 == target.vocabulary_sha256
+    if bundle.joint:
+        facts["tokenizer"] = source.describe()
+    else:
+        facts |= {"source_tokenizer": source.describe(), "target_tokenizer": target.describe()}
+    if bundle.task is Task.translation:
+        facts["decode"] = to_dict(bundle.decode)
+    return facts | {"provenance": bundle.provenance}
+
+
+def in_words(config: ModelConfig) -> dict[str, str]:
+    """What tells the families apart, a few words each; sizes that follow from others are worked out."""
+    decoder_only = config.architecture is Architecture.decoder_only
+    layers = [f"{config.num_decoder_layers:,}"]
+    if not decoder_only:
+        layers = [f"{config.num_encoder_layers:,} encoder", f"{config.num_decoder_layers:,} decoder"]
+    heads = f"{config.num_heads:,} of width {config.head_width:,}"
+    if config.kv_heads != config.num_heads:
+        heads += f", {config.kv_heads:,} for keys and values"
+    widths = dict.fromkeys(f"{width or config.d_ff:,}" for width in (config.encoder_d_ff, config.decoder_d_ff))
+    feed_forward = f"{'gated ' if config.gated else ''}{config.activation.name}, width {' and '.join(widths)}"
+    return {
+        "architecture": config.architecture.name + (", source read both ways" if config.prefix_lm else ""),
+        "layers": ", ".join(layers) + f", width {config.d_model:,}",
+        "heads": heads + (", norm on queries and keys" if config.qk_norm else ""),
+        "norm": f"{config.norm.name}, {config.norm_placement.name}",
+        "positions": _positions(config),
+        "feed_forward": feed_forward,
+        "tying": config.tying.name,
+    }
+
+
+def _positions(config: ModelConfig) -> str:
+    if config.positions is PositionKind.learned:
+        return f"learned, {config.max_positions:,} of them"
+    if config.positions is not PositionKind.rope:
+        return config.positions.name
+    rope = config.rope
+    scaled = f", {rope.scaling.name} scaling by {rope.factor:g}" if rope.scaling is not RopeScaling.none else ""
+    return f"rope, base {rope.base:g}{scaled}"
 
 
 def _count(bundle: "Bundle") -> dict[str, int]:
     """Numbers of parameters; a tied matrix counts once, and only with the embeddings."""
     model = bundle.model
+    ends = [table.weight for table in _embedding_tables(model)] + [model.output]
+    if model.output_bias is not None:
+        ends.append(model.output_bias)
+    tables = {id(weight): weight for weight in ends}
+    counts = {"embeddings_and_output": sum(weight.numel() for weight in tables.values())}
+    for name, part in model.named_children():
+        counts[f"{name}_layers"] = sum(weight.numel() for weight in part.parameters() if id(weight) not in tables)
     total = sum(weight.numel() for weight in model.parameters())
-    tables = {id(table.weight): table.weight for table in _embedding_tables(model)} | {id(model.output): model.output}
-    embeddings = sum(weight.numel() for weight in tables.values())
-
-    def layers(part: Any) -> int:
-        return sum(weight.numel() for weight in part.parameters() if id(weight) not in tables)
-
-    counts = {
-        "total": total,
-        "embeddings_and_output": embeddings,
-        "encoder_layers": layers(model.encoder),
-        "decoder_layers": layers(model.decoder),
-    }
-    assert embeddings + counts["encoder_layers"] + counts["decoder_layers"] == total
-    return counts
+    assert sum(counts.values()) == total
+    return {"total": total} | counts
 
 
 def _embedding_tables(model: Any) -> list[Any]:

@@ -14,10 +14,14 @@ from safetensors.torch import load_file, save_file
 
 import seq2seq.bundle
 from seq2seq.bundle import FORMAT_VERSION, Bundle, load_bundle, read_config, save_bundle
-from seq2seq.config import DecodeConfig, ModelConfig, TokenizerConfig, TokenizerKind, Tying
+from seq2seq.config import Architecture, DecodeConfig, ModelConfig, Task, TokenizerConfig, TokenizerKind, Tying
 from seq2seq.models import build_model
+from seq2seq.text.hugging_face import Conventions, HuggingFaceTokenizer
+from seq2seq.text.marian import MarianTokenizer
 from seq2seq.text.sentence_piece import SentencePieceTokenizer
+from seq2seq.text.special import SpecialIds
 from seq2seq.text.tokenizer_training import train_tokenizer
+from seq2seq.translator import Translator
 
 LINES = [
     f"the {size} {animal} sees a {other}"
@@ -254,6 +258,18 @@ def test_an_architecture_that_this_package_does_not_know_is_refused(saved):
         load_bundle(saved)
 
 
+def test_a_task_that_this_package_does_not_know_is_refused(saved):
+    edit_config(saved, task="parsing")
+    with pytest.raises(ValueError, match=r"has task 'parsing', this package reads translation, language_model; update"):
+        load_bundle(saved)
+
+
+def test_an_architecture_other_than_the_models_is_refused(saved):
+    edit_config(saved, architecture="decoder_only")
+    with pytest.raises(ValueError, match=r"its architecture is decoder_only, that of its model encoder_decoder; put"):
+        load_bundle(saved)
+
+
 def test_an_option_that_this_package_does_not_know_is_refused(saved):
     edit_config(saved, model=read_config(saved)["model"] | {"num_head": 2})
     with pytest.raises(ValueError, match=r"unknown option 'model\.num_head'; did you mean 'num_heads'\?"):
@@ -285,6 +301,88 @@ def test_weights_with_one_missing_are_refused(saved):
     save_file(weights, saved / "model.safetensors")
     with pytest.raises(ValueError, match=r"decoder\.layers\.2\.feed_forward\.inner\.bias"):
         load_bundle(saved)
+
+
+def test_a_bundle_of_format_version_1_is_read(joint, saved):
+    config = read_config(saved)
+    assert config["format_version"] == 2
+    old = ["d_model", "num_heads", "d_ff", "num_encoder_layers", "num_decoder_layers", "dropout", "attention_dropout"]
+    old += ["activation_dropout", "tying", "activation", "norm_eps", "vocab_multiple"]
+    config["model"] = {name: config["model"][name] for name in old}
+    for side in ("source_tokenizer", "target_tokenizer"):
+        for newer in ("format", "byte_fallback", "keeps_whitespace"):
+            del config[side][newer]
+    del config["task"]
+    (saved / "config.json").write_text(json.dumps(config | {"format_version": 1}), encoding="utf-8")
+    loaded = load_bundle(saved)
+    assert_equal(loaded, joint)
+    assert loaded.task is Task.translation
+
+
+def test_loading_draws_no_random_numbers_and_leaves_no_memory_unset(joint, saved):
+    state = torch.get_rng_state()
+    loaded = load_bundle(saved)
+    assert torch.equal(torch.get_rng_state(), state)
+    weights = loaded.model.state_dict()
+    assert all(torch.equal(weights[name], value) for name, value in joint.model.state_dict().items())
+    assert torch.rand(1) != torch.rand(1), "drawing works again"
+
+
+@pytest.mark.parametrize("task", list(Task))
+def test_a_decoder_only_bundle_is_loaded_as_it_was_saved(english, tmp_path, task):
+    config = sizes(architecture=Architecture.decoder_only, num_encoder_layers=0, tying=Tying.two_way)
+    original = replace(make(english, english, config), task=task)
+    save_bundle(original, tmp_path / "bundle")
+    assert read_config(tmp_path / "bundle")["architecture"] == "decoder_only"
+    loaded = load_bundle(tmp_path / "bundle")
+    assert_equal(loaded, original)
+    assert loaded.task is task
+
+
+@pytest.fixture(scope="module")
+def marian(english, shouted):
+    """Two SentencePiece models and one table, as MarianMT has them."""
+    pieces = sorted({*english.pieces(range(VOCAB)), *shouted.pieces(range(VOCAB))})
+    table = json.dumps({piece: id_ for id_, piece in enumerate(pieces)}).encode()
+    bos = pieces.index("<pad>")
+    return MarianTokenizer(english.model, table, bos), MarianTokenizer(shouted.model, table, bos)
+
+
+def test_two_marian_tokenizers_with_one_table_serve_a_model_with_three_way_tying(marian, tmp_path):
+    original = make(*marian, sizes())
+    save_bundle(original, tmp_path / "bundle")
+    names = {file.name for file in (tmp_path / "bundle").iterdir()}
+    assert names >= {"source.spm", "vocab.json", "target.spm", "target_vocab.json"}
+    loaded = load_bundle(tmp_path / "bundle")
+    assert_equal(loaded, original)
+    assert not loaded.joint
+    assert loaded.target_tokenizer.vocabulary_sha256 == loaded.source_tokenizer.vocabulary_sha256
+    assert loaded.source_tokenizer.special == marian[0].special
+    Translator(loaded)
+
+
+def test_a_tokenizer_json_is_in_the_bundle_of_a_language_model(tmp_path):
+    tokenizers = pytest.importorskip("tokenizers")
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"the": 0, "cat": 1, "?": 2, "end": 3}, unk_token="?"))
+    tokenizer = HuggingFaceTokenizer(words.to_str().encode(), Conventions(SpecialIds(3, 3, 3, 2), stop=(1,)))
+    config = sizes(architecture=Architecture.decoder_only, num_encoder_layers=0, tying=Tying.none, vocab_multiple=8)
+    original = replace(make(tokenizer, tokenizer, config), task=Task.language_model)
+    save_bundle(original, tmp_path / "bundle")
+    loaded = load_bundle(tmp_path / "bundle")
+    assert loaded.joint
+    assert loaded.source_tokenizer.describe() == tokenizer.describe()
+    assert loaded.source_tokenizer.stop == (1,)
+
+
+def test_v8_another_table_beside_the_same_sentence_piece_model_is_refused(marian, tmp_path):
+    save_bundle(make(*marian, sizes()), tmp_path / "bundle")
+    file = tmp_path / "bundle" / "target_vocab.json"
+    swapped = {piece: id_ for id_, piece in enumerate(reversed(json.loads(file.read_bytes())))}
+    file.write_bytes(json.dumps(swapped).encode())
+    with pytest.raises(
+        ValueError, match=r"target\.spm with target_vocab\.json is not the tokenizer that the model was"
+    ):
+        load_bundle(tmp_path / "bundle")
 
 
 def test_v8_a_tokenizer_one_piece_larger_is_refused_with_both_sizes(saved, larger):

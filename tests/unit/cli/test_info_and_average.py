@@ -66,8 +66,10 @@ def test_info_counts_every_weight_once_and_tells_what_the_bundle_is(tmp_path: Pa
     assert facts["parameters"]["decoder_layers"] == 2 * (2 * attention + feed_forward + 3 * norm)
     assert facts["parameters"]["total"] == sum(value.numel() for value in model.parameters())
     assert facts["model"] == to_dict(config)
-    assert facts["source_tokenizer"]["normalization"] == "nmt_nfkc"
-    assert facts["source_tokenizer"]["special_ids"] == {"pad": 0, "bos": 1, "eos": 2, "unk": 3}
+    names = ["tokenizer"] if tying is Tying.three_way else ["source_tokenizer", "target_tokenizer"]
+    assert [name for name in facts if name.endswith("tokenizer")] == names
+    assert facts[names[0]]["normalization"] == "nmt_nfkc"
+    assert facts[names[0]]["special_ids"] == {"pad": 0, "bos": 1, "eos": 2, "unk": 3}
     assert facts["joint_vocabulary"] is (tying is Tying.three_way)
     assert (facts["languages"], facts["provenance"]) == ({"source": "de", "target": None}, {"steps": 7})
     assert facts["format_version"] == 2

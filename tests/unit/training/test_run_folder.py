@@ -16,18 +16,18 @@ LINES = [f"the {size} dog sees {number} cats" for size in ("big", "small", "old"
 
 @pytest.fixture(scope="module")
 def joint() -> SentencePieceTokenizer:
-    return train_tokenizer(LINES, TokenizerConfig(vocab_size=40, byte_fallback=False))[0]
+    return train_tokenizer(LINES, TokenizerConfig(vocab_size=30, byte_fallback=False))[0]
 
 
 @pytest.fixture(scope="module")
 def other() -> SentencePieceTokenizer:
-    return train_tokenizer(LINES, TokenizerConfig(vocab_size=41, byte_fallback=False))[0]
+    return train_tokenizer(LINES, TokenizerConfig(vocab_size=31, byte_fallback=False))[0]
 
 
 @pytest.fixture(scope="module")
 def marian(joint: SentencePieceTokenizer) -> MarianTokenizer:
-    table = {piece: id_ for id_, piece in enumerate(reversed(joint.pieces(range(40))))}
-    return MarianTokenizer(joint.model, json.dumps(table).encode(), 39)
+    table = {piece: id_ for id_, piece in enumerate(reversed(joint.pieces(range(30))))}
+    return MarianTokenizer(joint.model, json.dumps(table).encode(), 29)
 
 
 def config(**data: str) -> TrainConfig:

@@ -194,7 +194,7 @@ def test_of_a_split_line_scores_add_up_and_texts_are_joined(translator):
 
 
 def test_a_split_line_of_chinese_is_joined_without_a_space(tiny_bundle):
-    split = decode(max_source_length=9, long_lines=LongLines.split)
+    split = decode(max_source_length=9, long_lines=LongLines.split, min_length=3)
     line = "我们看见猫。你好！"
     chinese = Translator(dataclasses.replace(tiny_bundle, languages=("en", "zh-TW")))
     (with_space,) = Translator(tiny_bundle).translate([line], split, on_notice=lambda _: None)
