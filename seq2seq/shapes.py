@@ -8,6 +8,7 @@ Shapes are written in signatures with jaxtyping (``Float[Tensor, "B T D"]``) and
     D  width of the residual stream  F  width of the feed-forward network's inner layer
     R  rows of a decode step: B * W, the beam varying fastest
     C  positions that a cache has room for
+    P  positions of a prompt: in a decoder-only model the source without its EOS, or the text to go on from
 
 Batch first, always. A length counts the closing EOS. In a boolean mask True means "may be attended to".
 """

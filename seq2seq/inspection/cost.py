@@ -2,7 +2,7 @@
 
 Nothing is built, so the largest configuration is as quick as the smallest. The tests hold every number against what is
 measured: parameters against the network, multiply-adds against the products that run and against torch's own counter,
-bytes of the cache against the cache, and memory of training, in `seq2seq.inspection.memory`, against what autograd keeps.
+bytes of the cache against the cache. Memory of training is in `seq2seq.inspection.memory`.
 """
 
 from dataclasses import dataclass, replace
@@ -55,6 +55,11 @@ class Sizes:
         """Positions that the decoder reads: the target's, and in a decoder-only model the source's before them."""
         return self.target + (max(self.source - 1, 0) if self.decoder_only else 0)
 
+    @property
+    def predicted(self) -> str:
+        """Letter of the positions that are predicted: a source in front of the target is read and not predicted."""
+        return "T" if self.row == self.target else "U"
+
     def letters(self, stack: str = "decoder") -> dict[str, int]:
         """What each letter stands for in `encoder` or `decoder`; T counts all positions that the decoder reads."""
         config, encoder = self.config, stack == "encoder"
@@ -63,6 +68,7 @@ class Sizes:
             "B": self.batch,
             "S": self.source,
             "T": self.row,
+            "U": self.target,
             "D": config.d_model,
             "H": config.num_heads,
             "G": config.kv_heads,
@@ -165,8 +171,7 @@ def forward_parts(sizes: Sizes) -> list[Part]:
         parts.append(Part("attention", "cross-attention k, v", keys_values))
         parts += _cross_parts(decoder, "T")
     parts.append(_feed_forward("decoder", decoder, "T", gated=config.gated))
-    predicted = {**decoder, "T": sizes.target}  # a source in front is read, but not predicted
-    return [*parts, Part("output", "logits", formulas.logit_products(predicted, "T"))]
+    return [*parts, Part("output", "logits", formulas.logit_products(decoder, sizes.predicted))]
 
 
 def step_parts(sizes: Sizes) -> list[Part]:

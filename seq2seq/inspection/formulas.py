@@ -23,8 +23,9 @@ class Figure:
 
     @staticmethod
     def of(formula: str, letters: Letters) -> "Figure":
-        """The formula's value."""
-        return Figure(formula, value_of(formula, letters))
+        """The formula's value. Double spaces and factors of 1, as there are in formulas put together, are left out."""
+        terms = [" ".join(term.split()).removeprefix("1 ") for term in formula.split("+")]
+        return Figure(" + ".join(terms), value_of(formula, letters))
 
 
 def attention_parameters(letters: Letters) -> Figure:

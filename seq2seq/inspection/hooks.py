@@ -75,7 +75,7 @@ class _Hooks:
 
             def rotation(_places: Any, out: Rotation) -> Rotation:
                 first = "1" if out.cos.shape[0] == 1 else "B"
-                note = "of rotary positions, as cosines and sines; for all layers"
+                note = "cosines and sines of rotary positions, for all layers"
                 recorder.write(at.of("angles", first, "1", recorder.new(name), "K", note=note), out.cos)
                 return _TurnsAloud(out.cos, out.sin, recorder)
 
@@ -95,8 +95,8 @@ class _Hooks:
 
         def looked_up(_ids: Tensor, out: Tensor) -> None:
             now = recorder.embedding
-            tied = "; the table is tied" if recorder.is_counted(table) else ""
-            note = f"rows of the [V,D] table{scaled}: no product{tied}"
+            again = "; counted above" if recorder.is_counted(table) else ""
+            note = f"rows of the [V,D] table{scaled}: no product{again}"
             recorder.write(now.of("look-up", "B", recorder.new(now.stack), "D", note=note), out, [table])
 
         self.handles.append(embedding.register_forward_pre_hook(begins))

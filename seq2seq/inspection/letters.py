@@ -3,6 +3,23 @@
 import re
 from collections.abc import Mapping, Sequence
 
+MEANINGS = {
+    "B": "sentences",
+    "S": "source pieces",
+    "T": "target pieces",
+    "U": "predicted positions",
+    "P": "prompt pieces (the source without its EOS)",
+    "D": "model width",
+    "H": "query heads",
+    "G": "key/value heads",
+    "K": "head width",
+    "F": "feed-forward width",
+    "V": "pieces in the vocabulary",
+    "N": "layers",
+    "M": "learned positions",
+}
+"""What each letter stands for, in the order in which they are told."""
+
 _FACTOR = re.compile(r"(\d+|[A-Z])(?:\^(\d+))?")
 
 

@@ -157,12 +157,12 @@ class Recorder(TorchFunctionMode):
         at = Event("output", None, "logits")
         rows = ("B", "T") if hidden.dim() == 3 else ("B",)
         if hidden.dim() == 2:
-            self.write(at.of("last position", "B", "D", note="the only one whose logits generation needs"), hidden)
+            self.write(at.of("last position", "B", "D", note="all that generation needs"), hidden)
         elif self.lengths.new != "T":
             self.write(at.of("target positions", "B", "T", "D", note="the source is not predicted"), hidden)
         out = linear(hidden, output, bias)
         self._products += out.numel() * hidden.shape[-1]
-        tied = "the matrix is the tied table; " if self.is_counted(output) else ""
+        tied = "by the tied table; " if self.is_counted(output) else ""
         note = tied + "their softmax is over the vocabulary"
         self.write(at.of("logits", *rows, "V", note=note), out, [output] if bias is None else [output, bias])
         return out
@@ -185,7 +185,7 @@ class Recorder(TorchFunctionMode):
             for name, kept in (("k in the cache", key), ("v in the cache", value)):
                 self.write(at.of(name, "B", "G", seen, "K", note=note), kept)
         copies = query.shape[1] // key.shape[1]
-        shared = f"; {copies} query heads share a key/value head" if copies > 1 else ""
+        shared = f"; {copies} query heads share a key head" if copies > 1 else ""
         scores = query @ key.repeat_interleave(copies, dim=1).transpose(-2, -1) / math.sqrt(query.shape[-1])
         self._products += scores.numel() * query.shape[-1]
         note = "q k^T / sqrt(K): rows are queries, columns keys" + shared
@@ -196,7 +196,7 @@ class Recorder(TorchFunctionMode):
             scores = scores.masked_fill(~mask, -math.inf)
             symbols = ["1" if size == 1 else letter for size, letter in zip(mask.shape, "BH", strict=False)]
             symbols += ["1" if mask.shape[2] == 1 else new, seen]
-            self.write(at.of("mask", *symbols, note="True = may attend; before the softmax, by broadcasting"), mask)
+            self.write(at.of("mask", *symbols, note="True = may attend; broadcast, before the softmax"), mask)
         weights = scores.softmax(-1)
         if mask is not None:
             weights = weights.masked_fill(~mask.any(-1, keepdim=True), 0.0)
