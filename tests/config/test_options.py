@@ -24,6 +24,9 @@ MODEL = {"d_model": 8, "num_heads": 2, "d_ff": 12, "num_encoder_layers": 3, "num
 DATA = {"train_source": "a.de", "train_target": "a.en"}
 TRAINER = {"max_steps": 5}
 TRAIN = {"model": MODEL, "data": DATA, "trainer": TRAINER}
+GPT = MODEL | {"architecture": "decoder_only", "num_encoder_layers": 0, "tying": "two_way"}
+LEARNED = {"positions": "learned", "max_positions": 40}
+TEXT = {"kind": "text", "train_text": "a.txt"}
 
 REFUSED = [
     (ModelConfig, MODEL | {"d_model": 0}, "d_model=0 is not positive; choose d_model > 0"),
@@ -74,6 +77,17 @@ REFUSED = [
     (DataConfig, DATA | {"num_workers": -1}, "num_workers=-1 is negative"),
     (DataConfig, DATA | {"max_length": 20, "batch_tokens": 19}, "max_length=20 is more than batch_tokens=19"),
     (DataConfig, DATA | {"valid_source": "v.de"}, "give both valid_source and valid_target, or neither"),
+    (DataConfig, DATA | {"block_length": 1}, "block_length=1 is too short; choose at least 2"),
+    (DataConfig, DATA | {"valid_share": 1}, "valid_share=1.0 is not between 0 and 1; 0.1 is usual"),
+    (DataConfig, DATA | {"train_text": "a"}, r"data\.train_text is not for data\.kind=parallel; leave it out"),
+    (DataConfig, {"kind": "text"}, r"option 'data\.train_text' is missing; give data\.train_text=\.\.\."),
+    (DataConfig, TEXT | DATA, r"data\.train_source is not for data\.kind=text; leave it out or choose another data="),
+    (DataConfig, TEXT | {"block_length": 80, "batch_tokens": 79}, "block_length=80 is more than batch_tokens=79"),
+    (
+        DataConfig,
+        TEXT | {"tokenizer": {"sampling_alpha": 0.1}},
+        "sampling_alpha=0.1 and data.tokenizer.bpe_dropout=0.0 are for pairs; set both to 0",
+    ),
     (OptimConfig, {"warmup_steps": 0}, "warmup_steps=0 must be at least 1"),
     (OptimConfig, {"lr_factor": 0}, "lr_factor=0.0 is not positive"),
     (OptimConfig, {"eps": -1e-9}, "eps=-1e-09 is not positive"),
@@ -113,6 +127,50 @@ REFUSED = [
     (TrainerConfig, TRAINER | {"final_weights": "average", "average_last": 0}, "needs trainer.average_last > 0"),
     (TrainConfig, TRAIN | {"seed": -1}, "seed=-1 is out of range; choose 0 <= seed < 4294967296"),
     (TrainConfig, TRAIN | {"data": DATA | {"tokenizer": {"joint": False}}}, "three_way needs one vocabulary"),
+    (
+        TrainConfig,
+        TRAIN | {"data": TEXT},
+        "data.kind=text trains a language model, which is decoder-only; choose model=",
+    ),
+    (TrainConfig, TRAIN | {"model": GPT | {"prefix_lm": True}, "data": TEXT}, "model.prefix_lm=true is for pairs"),
+    (
+        TrainConfig,
+        TRAIN | {"model": GPT, "data": DATA | {"tokenizer": {"joint": False}}},
+        "architecture=decoder_only has one vocabulary for source and target",
+    ),
+    (
+        TrainConfig,
+        TRAIN | {"optim": {"loss_on_source": True}},
+        "loss_on_source=true is for architecture=decoder_only and",
+    ),
+    (
+        TrainConfig,
+        TRAIN | {"model": GPT, "data": TEXT, "optim": {"loss_on_source": True}},
+        "loss_on_source=true is for architecture=decoder_only and data.kind=parallel; leave it out",
+    ),
+    (
+        TrainConfig,
+        TRAIN | {"model": GPT | {"prefix_lm": True}, "optim": {"loss_on_source": True}},
+        "loss_on_source=true with model.prefix_lm=true asks the source for pieces that it sees",
+    ),
+    (
+        TrainConfig,
+        TRAIN | {"model": MODEL | LEARNED, "data": DATA | {"max_length": 41}},
+        "max_length=41 lets pairs of up to 41 pieces a side into training, but model.max_positions=40 .* choose "
+        "model.max_positions=41 or more",
+    ),
+    (
+        TrainConfig,
+        TRAIN | {"model": GPT | LEARNED, "data": DATA | {"max_length": 21}},
+        "pairs of up to 21 pieces a side, 41 in a row, into training, but model.max_positions=40 .*=41 or more",
+    ),
+    (
+        TrainConfig,
+        TRAIN | {"model": GPT | LEARNED, "data": TEXT | {"block_length": 41}},
+        "data.block_length=41 lets blocks of 41 pieces into training, .* lower data.block_length, or choose",
+    ),
+    (TrainConfig, TRAIN | {"init": {"freeze_decoder": True}}, "init.freeze_decoder=true keeps random weights for ever"),
+    (TrainConfig, TRAIN | {"init": {"form": "a"}}, "unknown option 'init.form'; did you mean 'from'"),
     # names, presence and types, by from_dict
     (TrainConfig, TRAIN | {"modle": MODEL}, "unknown option 'modle'; did you mean 'model'?"),
     (TrainConfig, TRAIN | {"model": MODEL | {"dmodel": 4}}, "unknown option 'model.dmodel'; did you mean 'd_model'?"),
@@ -175,6 +233,22 @@ def test_options_survive_the_way_through_json():
 def test_null_is_taken_where_an_option_may_be_absent():
     assert from_dict(OptimConfig, {"clip_norm": None}).clip_norm is None
     assert from_dict(DecodeConfig, {"max_length": None}).max_length is None
+
+
+def test_learned_positions_that_are_just_enough_are_taken():
+    from_dict(TrainConfig, TRAIN | {"model": MODEL | LEARNED, "data": DATA | {"max_length": 40}})
+    from_dict(TrainConfig, TRAIN | {"model": GPT | LEARNED, "data": DATA | {"max_length": 20}})
+    from_dict(TrainConfig, TRAIN | {"model": GPT | LEARNED, "data": TEXT | {"block_length": 40}})
+    from_dict(TrainConfig, TRAIN | {"model": GPT, "data": DATA | {"max_length": 400}})  # sinusoids go on
+
+
+def test_the_network_is_not_checked_where_a_bundle_decides_what_it_is():
+    config = from_dict(TrainConfig, TRAIN | {"data": TEXT, "init": {"from": "bundle"}})
+
+    assert config.init.from_ == "bundle"
+    assert to_dict(config)["init"]["from"] == "bundle"
+    with pytest.raises(ValueError, match="decoder-only"):
+        config.check_model()
 
 
 def test_options_cannot_be_changed_once_checked():

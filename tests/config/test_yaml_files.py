@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 from pathlib import Path
 
@@ -6,7 +7,7 @@ import yaml
 
 from seq2seq.cli.options import option_names
 from seq2seq.cli.train import conf_dir
-from seq2seq.config import Architecture, DecodeConfig, OptimConfig, Tying, to_dict
+from seq2seq.config import Architecture, DataKind, DecodeConfig, OptimConfig, Tying, to_dict
 
 CONF = conf_dir()
 GROUPS = ("model", "data", "optim", "decode", "trainer", "logger", "experiment")
@@ -19,12 +20,14 @@ REQUIRED = {
     "folder": ("data.dir=corpus", "data.source_lang=de", "data.target_lang=en"),
     "multi30k": ("data.dir=corpus",),
     "phrasebook": (),
+    "text": ("data.train_text=a.txt",),
 }
 """What a user must say beside data=..."""
 
 EXPERIMENTS = {
     "multi30k_de_en": ("data.dir=corpus",),
     "multi30k_de_en_gpt": ("data.dir=corpus",),
+    "tinyshakespeare_gpt": ("data.dir=corpus",),
     "demo": (),
     "smoke": (),
 }
@@ -48,9 +51,14 @@ def test_every_model_composes_and_passes_the_checks(composed, model):
 
 @pytest.mark.parametrize(("model", "data"), list(itertools.product(("transformer_tiny", "gpt_tiny"), stems("data"))))
 def test_every_data_group_composes_with_both_architectures_and_passes_the_checks(composed, model, data):
-    config = composed(f"model={model}", f"data={data}", *REQUIRED[data])
+    if (model, data) == ("transformer_tiny", "text"):
+        with pytest.raises(ValueError, match="a language model, which is decoder-only; choose model=gpt_small"):
+            composed(f"model={model}", f"data={data}", *REQUIRED[data])
+        return
+    config = composed(f"model={model}", f"data={data}", *REQUIRED[data]).data
 
-    assert "$" not in config.data.train_source + config.data.train_target
+    files = (config.train_source, config.train_target) if data != "text" else (config.train_text,)
+    assert all(file and "$" not in file for file in files)
 
 
 @pytest.mark.parametrize("group", ["optim", "decode", "trainer", "logger"])
@@ -61,8 +69,10 @@ def test_every_choice_of_a_group_composes_and_passes_the_checks(composed, group)
 
 @pytest.mark.parametrize("experiment", stems("experiment"))
 def test_every_experiment_composes_with_other_models_and_the_word_typed_wins(composed, experiment):
-    assert composed(f"experiment={experiment}", *EXPERIMENTS[experiment]).name == experiment
-    for model in ("transformer_deepnorm", "gpt_base"):
+    config = composed(f"experiment={experiment}", *EXPERIMENTS[experiment])
+    assert config.name == experiment
+    encoder_decoder = () if config.data.kind is DataKind.text else ("transformer_deepnorm",)
+    for model in (*encoder_decoder, "gpt_base"):
         config = composed(f"experiment={experiment}", f"model={model}", *EXPERIMENTS[experiment])
         assert config.model.num_decoder_layers == {"transformer_deepnorm": 18, "gpt_base": 12}[model]
 
@@ -127,6 +137,21 @@ def test_validation_files_of_a_folder_can_be_switched_off(composed):
     assert (data.valid_source, data.valid_target, data.valid_size) == (None, None, 7)
 
 
+def test_plain_text_keeps_its_white_space_and_is_a_vocabulary_of_its_own(composed):
+    data = composed("model=gpt_tiny", "data=text", "data.train_text=a.txt", "data.tokenizer.kind=char").data
+
+    assert (data.kind, data.train_text, data.valid_text) == (DataKind.text, "a.txt", None)
+    assert (data.tokenizer.keep_whitespace, data.tokenizer.normalization) == (True, "identity")
+
+
+def test_the_two_multi30k_experiments_differ_in_the_model_alone(composed):
+    two = [composed(f"experiment={name}", "data.dir=m") for name in ("multi30k_de_en", "multi30k_de_en_gpt")]
+
+    assert two[0].model.dropout == two[1].model.dropout
+    changed = [dataclasses.replace(config, model=two[0].model, name="") for config in two]
+    assert changed[0] == changed[1]
+
+
 def test_loggers_write_into_the_folder_of_the_run(composed, tmp_path: Path):
     logger = composed("data=phrasebook").logger
 
@@ -144,6 +169,8 @@ def test_loggers_write_into_the_folder_of_the_run(composed, tmp_path: Path):
         (("data=folder", "data.dir=x", "data.source_lang=de"), r"option 'data.target_lang' is missing; give"),
         (("data.train_source=a",), r"option .data.train_target. is missing; give data.train_target=\.\.\."),
         ((), r"option .data.train_source. is missing; give data.train_source=\.\.\."),
+        (("model=gpt_tiny", "data=text"), r"option .data.train_text. is missing; give data.train_text=\.\.\."),
+        (("experiment=tinyshakespeare_gpt",), r"option 'data.dir' is missing; give data.dir=\.\.\."),
         (("data=phrasebook", "data.dir=${data.dri}"), "option 'data.train_source': Interpolation key 'data.dri' not"),
         (("data=phrasebook", "+model.typo=1"), "unknown option 'model.typo'; "),
         (("data=phrasebook", "model.d_model=7"), "d_model=7 is not divisible by num_heads=4"),
