@@ -1,74 +1,125 @@
 """Attention by torch's kernels equals loops over sentences, heads, queries and keys, written here.
 
-The inputs bite: padded rows, a fully masked row, T != S. float64, tolerance 1e-12.
+Multi-head, grouped-query and multi-query; biases on all projections, some or none; heads of a width of their own; norms
+on queries and keys; rotary positions. The inputs bite: padded rows, a fully masked row, T != S. float64, to 1e-12.
 """
 
 import math
 
 import pytest
 import torch
+from torch import nn
 
+from seq2seq.config import AttentionBias, RopeConfig
 from seq2seq.nn.attention import CrossAttention, Heads, SelfAttention
 from seq2seq.nn.masks import causal_mask, padding_mask
+from seq2seq.nn.positions import Places
+from seq2seq.nn.rotary import RotaryPositions
 
-B, S, T, D, H, K, W = 3, 5, 4, 8, 2, 4, 3
+B, S, T, D, W, EPS = 3, 5, 4, 8, 3, 0.25
 TOLERANCE = {"atol": 1e-12, "rtol": 0}
 VALID = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [0, 0, 0, 0, 0]], dtype=torch.bool)
+KINDS = {
+    "multi_head": Heads.plain(D, 2),
+    "grouped": Heads(D, 4, 2, 2),
+    "multi_query": Heads(D, 6, 1, 2, AttentionBias.none),
+    "wide_heads": Heads(D, 2, 1, 6, AttentionBias.qkv),
+    "normed": Heads(D, 4, 2, 6, AttentionBias.none, norm_eps=EPS),
+}
 
 
-def project(linear, part, num_parts, vector):
-    """One of the matrices that are stacked in a Linear, and its bias, applied to one vector."""
-    weight, bias = linear.weight.chunk(num_parts)[part], linear.bias.chunk(num_parts)[part]
-    return weight @ vector + bias
+@pytest.fixture(params=KINDS)
+def heads(request):
+    return KINDS[request.param]
 
 
-def looped(query_of, key_of, value_of, output, x, memory, allowed):
+def part_of(linear, start, width, vector):
+    """Some rows of a Linear, and of its bias if it has one, applied to one vector."""
+    rows = slice(start, start + width)
+    projected = linear.weight[rows] @ vector
+    return projected if linear.bias is None else projected + linear.bias[rows]
+
+
+def normed(norm, vector):
+    """RMSNorm of one vector, or the vector where there is no norm."""
+    if isinstance(norm, nn.Identity):
+        return vector
+    return norm.weight * vector / math.sqrt(sum(value * value for value in vector.tolist()) / len(vector) + EPS)
+
+
+def turned(vector, position, base):
+    """The vector turned as its position says; as it is without a base."""
+    if base is None:
+        return vector
+    half, result = len(vector) // 2, vector.clone()
+    for i in range(half):
+        cos, sin = math.cos(position * base ** (-i / half)), math.sin(position * base ** (-i / half))
+        result[i] = vector[i] * cos - vector[i + half] * sin
+        result[i + half] = vector[i + half] * cos + vector[i] * sin
+    return result
+
+
+def looped(layer, project, x, memory, allowed, base=None):
     """Outputs [B, T, D] and weights [B, H, T, S], one number at a time.
 
     Args:
-        query_of, key_of, value_of: Turn one vector of width D into one of width H * K.
-        output: The layer's last Linear.
+        layer: Of which the norms and the output projection are used.
+        project: Gives query, key or value (0, 1, 2) of one head for one vector.
         x: Queries come from here.
         memory: Keys and values come from here.
         allowed: Says for sentence, query and key whether the one may attend to the other.
+        base: Of rotary positions.
     """
-    out = torch.zeros_like(x)
-    weights = torch.zeros(x.shape[0], H, x.shape[1], memory.shape[1], dtype=x.dtype)
+    heads, out = layer.heads, torch.zeros_like(x)
+    weights = torch.zeros(x.shape[0], heads.num_heads, x.shape[1], memory.shape[1], dtype=x.dtype)
     for b in range(x.shape[0]):
         for t in range(x.shape[1]):
-            query, context = query_of(x[b, t]), []
-            for h in range(H):
-                columns = slice(h * K, (h + 1) * K)
-                keys = [s for s in range(memory.shape[1]) if allowed(b, t, s)]
-                scores = [float(query[columns] @ key_of(memory[b, s])[columns]) / math.sqrt(K) for s in keys]
+            context = []
+            for h in range(heads.num_heads):
+                shared = h // (heads.num_heads // heads.num_kv_heads)
+                query = turned(normed(layer.query_norm, project(0, h, x[b, t])), t, base)
+                seen = [s for s in range(memory.shape[1]) if allowed(b, t, s)]
+                keys = [turned(normed(layer.key_norm, project(1, shared, memory[b, s])), s, base) for s in seen]
+                scores = [float(query @ key) / math.sqrt(heads.d_head) for key in keys]
                 total = sum(math.exp(score) for score in scores)
-                for s, score in zip(keys, scores, strict=True):
+                mixed = torch.zeros(heads.d_head, dtype=x.dtype)
+                for s, score in zip(seen, scores, strict=True):
                     weights[b, h, t, s] = math.exp(score) / total
-                context.append(
-                    sum(
-                        (weights[b, h, t, s] * value_of(memory[b, s])[columns] for s in keys),
-                        start=torch.zeros(K, dtype=x.dtype),
-                    )
-                )
-            out[b, t] = output.weight @ torch.cat(context) + output.bias
+                    mixed += weights[b, h, t, s] * project(2, shared, memory[b, s])
+                context.append(mixed)
+            out[b, t] = part_of(layer.output, 0, x.shape[2], torch.cat(context))
     return out, weights
 
 
-def looped_self(layer, x, allowed):
-    parts = [lambda vector, part=part: project(layer.query_key_value, part, 3, vector) for part in range(3)]
-    return looped(*parts, layer.output, x, x, allowed)
+def looped_self(layer, x, allowed, base=None):
+    heads = layer.heads
+    starts = [0, heads.num_heads * heads.d_head, (heads.num_heads + heads.num_kv_heads) * heads.d_head]
+
+    def project(part, head, vector):
+        return part_of(layer.query_key_value, starts[part] + head * heads.d_head, heads.d_head, vector)
+
+    return looped(layer, project, x, x, allowed, base)
 
 
 def looped_cross(layer, x, memory, allowed):
-    return looped(
-        lambda vector: project(layer.query, 0, 1, vector),
-        lambda vector: project(layer.key_value, 0, 2, vector),
-        lambda vector: project(layer.key_value, 1, 2, vector),
-        layer.output,
-        x,
-        memory,
-        allowed,
-    )
+    heads = layer.heads
+
+    def project(part, head, vector):
+        if part == 0:
+            return part_of(layer.query, head * heads.d_head, heads.d_head, vector)
+        start = (part - 1) * heads.num_kv_heads * heads.d_head
+        return part_of(layer.key_value, start + head * heads.d_head, heads.d_head, vector)
+
+    return looped(layer, project, x, memory, allowed)
+
+
+def scrambled(layer, seed):
+    """In float64, no weight as it starts: norms neither."""
+    torch.manual_seed(seed)
+    layer = layer.double().eval().requires_grad_(False)
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter, std=0.6)
+    return layer
 
 
 @pytest.fixture
@@ -84,15 +135,13 @@ def memory():
 
 
 @pytest.fixture
-def own():
-    torch.manual_seed(3)
-    return SelfAttention(Heads.plain(D, H)).double().eval().requires_grad_(False)
+def own(heads):
+    return scrambled(SelfAttention(heads), 3)
 
 
 @pytest.fixture
-def other():
-    torch.manual_seed(4)
-    return CrossAttention(Heads.plain(D, H)).double().eval().requires_grad_(False)
+def other(heads):
+    return scrambled(CrossAttention(heads), 4)
 
 
 def test_self_attention_with_padding_and_a_fully_masked_row(own, memory):
@@ -113,15 +162,28 @@ def test_causal_self_attention(own, x):
     torch.testing.assert_close(own.weights(x, causal_mask(T)), weights, **TOLERANCE)
 
 
+def test_self_attention_with_rotary_positions(own, x):
+    base = 50.0
+    expected, weights = looped_self(own, x, lambda b, t, s: s <= t, base)
+    rotation = RotaryPositions(own.heads.d_head, RopeConfig(base=base))(Places.span(0, T), x)
+    torch.testing.assert_close(own(x, causal=True, rotation=rotation), expected, **TOLERANCE)
+    torch.testing.assert_close(own.weights(x, causal_mask(T), rotation), weights, **TOLERANCE)
+
+
 @pytest.mark.parametrize("sizes", [[1, 1, 1, 1], [4], [3, 1], [1, 3], [2, 2]])
-def test_causal_self_attention_in_steps(own, x, sizes):
-    expected, _ = looped_self(own, x, lambda b, t, s: s <= t)
+@pytest.mark.parametrize("base", [None, 50.0], ids=["added", "rotary"])
+def test_causal_self_attention_in_steps(own, x, sizes, base):
+    rotary = RotaryPositions(own.heads.d_head, RopeConfig(base=base)) if base is not None else None
+    whole = rotary(Places.span(0, T), x) if rotary is not None else None
+    expected = own(x, causal=True, rotation=whole)  # which equals the loops, as the tests above say
     cache, length, outputs = None, 0, []
     for size in sizes:
-        output, cache = own.step(x[:, length : length + size], cache, length)
+        rotation = rotary(Places.span(length, length + size), x) if rotary is not None else None
+        output, cache = own.step(x[:, length : length + size], cache, length, rotation=rotation)
         outputs.append(output)
         length += size
     torch.testing.assert_close(torch.cat(outputs, dim=1), expected, **TOLERANCE)
+    assert cache.key.shape[1] == own.heads.num_kv_heads
 
 
 def test_cross_attention_with_padding_and_a_fully_masked_source(other, x, memory):
@@ -144,6 +206,7 @@ def test_the_gradients_are_those_of_the_written_out_softmax(own, memory):
     mask = padding_mask(VALID)
     own(kernel, mask).square().sum().backward()
     _, _, value = own.project(written_out)
+    value = value.repeat_interleave(own.heads.num_heads // own.heads.num_kv_heads, dim=1)
     context = (own.weights(written_out, mask) @ value).transpose(1, 2).flatten(2)
     own.output(context).square().sum().backward()
     torch.testing.assert_close(kernel.grad, written_out.grad, atol=1e-10, rtol=0)
