@@ -38,7 +38,7 @@ from seq2seq.interop.families_options import (
     same,
 )
 from seq2seq.interop.families_rope import ROPE
-from seq2seq.interop.families_weights import WeightTable, gpt2_weights, llama_weights, marian_weights
+from seq2seq.interop.families_weights import WeightTable, gpt2_weights, llama_weights, marian_weights, qwen2_weights
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,8 @@ class Family:
     """Tensors."""
     left_out: re.Pattern[str]
     """Tensors of theirs that are constants or copies, as older versions saved them."""
+    prefix: str = ""
+    """What the names of tensors begin with; files of the network without its output, such as GPT-2's own, lack it."""
     check: Callable[[Options], None] = field(default=lambda options: None)
     """Raises `MisfitError` for what takes more than one key to see."""
 
@@ -227,6 +229,7 @@ GPT2 = Family(
     },
     weights=gpt2_weights,
     left_out=re.compile(r"lm_head\.weight|transformer\.h\.\d+\.attn\.(bias|masked_bias)"),
+    prefix="transformer.",
 )
 
 
@@ -236,7 +239,7 @@ def _llama_like(
     *own_rows: Row,
     heads: tuple[int | None, int | None],
     fixed: dict[str, Any],
-    check: Callable[[Options], None],
+    weights: WeightTable = llama_weights,
 ) -> Family:
     """LLaMA, and Qwen, which differs from it in few options."""
     return Family(
@@ -263,9 +266,10 @@ def _llama_like(
         },
         unread=(*_UNREAD, *_DROPOUTS, "max_positions"),
         expected=_EVERYWHERE,
-        weights=llama_weights,
+        weights=weights,
         left_out=re.compile(r"lm_head\.weight|model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq"),
-        check=check,
+        prefix="model.",
+        check=_no_window,
     )
 
 
@@ -276,14 +280,13 @@ LLAMA = _llama_like(
     same("mlp_bias", "feed_forward_bias", False),
     heads=(None, None),
     fixed={"qk_norm": False},
-    check=_no_window,
 )
 QWEN2 = _llama_like(
     "qwen2",
     "Qwen2ForCausalLM",
     heads=(32, None),
     fixed={"qk_norm": False, "attention_bias": AttentionBias.qkv, "feed_forward_bias": False},
-    check=_no_window,
+    weights=qwen2_weights,
 )
 QWEN3 = _llama_like(
     "qwen3",
@@ -291,8 +294,7 @@ QWEN3 = _llama_like(
     ATTENTION_BIAS,
     heads=(32, 128),
     fixed={"qk_norm": True, "feed_forward_bias": False},
-    check=_no_window,
 )
 
-FAMILIES = {family.model_type: family for family in (MARIAN, GPT2, LLAMA, QWEN2, QWEN3)}
-"""By `model_type`."""
+FAMILIES = {family.model_type: family for family in (MARIAN, GPT2, QWEN2, LLAMA, QWEN3)}
+"""By `model_type`, in the order in which an export tries them."""

@@ -12,6 +12,13 @@ from dataclasses import dataclass, replace
 from seq2seq.config import AttentionBias, ModelConfig, Tying
 
 
+class Size(enum.Enum):
+    """A length of ours, where a parameter that gives it may be missing: V rows of the output, D entries of a vector."""
+
+    rows = "rows"
+    width = "width"
+
+
 class Layout(enum.Enum):
     """How one tensor of theirs is laid out, beside ours.
 
@@ -33,8 +40,8 @@ class Weight:
     """Names in theirs. Several are stacked on rows: queries, keys, values; keys, values; gate, value."""
     layout: Layout = Layout.plain
     """Of theirs."""
-    zero_without: bool = False
-    """Ours may lack it; theirs is then zero."""
+    zeros: Size | None = None
+    """Ours may lack it; theirs is then so many zeros, which computes the same."""
 
 
 WeightTable = Callable[[ModelConfig], list[Weight]]
@@ -42,7 +49,7 @@ WeightTable = Callable[[ModelConfig], list[Weight]]
 
 def marian_weights(config: ModelConfig) -> list[Weight]:
     """MarianMT: separate projections of queries, keys and values, one shared table, a bias on the logits."""
-    table = [Weight("output_bias", ("final_logits_bias",), Layout.row, zero_without=True)]
+    table = [Weight("output_bias", ("final_logits_bias",), Layout.row, zeros=Size.rows)]
     if config.tying is Tying.three_way:
         table.append(Weight("output", ("model.shared.weight",)))
     else:
@@ -101,7 +108,17 @@ def gpt2_weights(config: ModelConfig) -> list[Weight]:
 
 
 def llama_weights(config: ModelConfig) -> list[Weight]:
-    """LLaMA and Qwen: separate projections, a gate, RMSNorms; which biases there are the options say."""
+    """LLaMA and Qwen 3: biases of attention on all four projections, or none."""
+    table = qwen2_weights(config)
+    if config.attention_bias is AttentionBias.qkv:
+        for layer in range(config.num_decoder_layers):
+            ours = f"decoder.layers.{layer}.self_attention.output.bias"
+            table.append(Weight(ours, (f"model.layers.{layer}.self_attn.o_proj.bias",), zeros=Size.width))
+    return table
+
+
+def qwen2_weights(config: ModelConfig) -> list[Weight]:
+    """Qwen 2: separate projections, a gate, RMSNorms; which biases there are our options say."""
     table = [
         Weight("decoder.embedding.rows.weight", ("model.embed_tokens.weight",)),
         Weight("decoder.final_norm.weight", ("model.norm.weight",)),

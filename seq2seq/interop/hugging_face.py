@@ -64,17 +64,21 @@ def import_hugging_face(folder: str | Path) -> Bundle:
     family = _family_of(folder, options)
     try:
         config = read_options(family, options)
-    except ValueError as problem:
+    except (ValueError, TypeError) as problem:
         raise ValueError(f"{folder / CONFIG_FILE}: {problem}") from problem
     generation = read_json(folder / GENERATION_FILE) if (folder / GENERATION_FILE).is_file() else None
     source, target, tokenizer_options = read_tokenizers(folder, family, options, generation or {})
-    tensors = TensorFiles(folder)
+    tensors = TensorFiles(folder, family.prefix)
     sizes = _rows(tensors, family, config)
     config = replace(config, vocab_multiple=_multiple((source.vocab_size, target.vocab_size), sizes))
     model = build_model(config, source.vocab_size, target.vocab_size)
     stored = fill(model, config, family, tensors)
     special = target.special
-    decode, unread = read_decode(options if generation is None else generation, (special.pad, special.bos))
+    try:
+        decode, unread = read_decode(options if generation is None else generation, (special.pad, special.bos))
+    except (ValueError, TypeError) as problem:
+        file = folder / (CONFIG_FILE if generation is None else GENERATION_FILE)
+        raise ValueError(f"{file}: {problem}; correct its search options, or take them out") from problem
     if unread and family.model_type == "marian":
         _log.warning("%s: this package searches without %s", folder, ", ".join(unread))
     if family.model_type == "marian":

@@ -7,7 +7,7 @@ from typing import Any
 
 from seq2seq.bundle import Bundle
 from seq2seq.config import Architecture, ModelConfig, Task
-from seq2seq.interop.families import FAMILIES, MARIAN, Family, write_options
+from seq2seq.interop.families import FAMILIES, MARIAN, QWEN2, Family, write_options
 from seq2seq.interop.families_options import Options
 from seq2seq.interop.hugging_face import CONFIG_FILE, GENERATION_FILE, PROVENANCE, TASK, is_hugging_face
 from seq2seq.interop.hugging_face_decode import read_decode, write_decode
@@ -16,6 +16,7 @@ from seq2seq.interop.hugging_face_order import in_halves
 from seq2seq.interop.hugging_face_tokenizer import tokenizer_files
 from seq2seq.interop.hugging_face_weights import in_precision, tensors_of, write_tensors
 from seq2seq.interop.new_folder import new_folder
+from seq2seq.text.hugging_face import HuggingFaceTokenizer
 
 _log = logging.getLogger(__name__)
 
@@ -23,7 +24,7 @@ _log = logging.getLogger(__name__)
 def export_hugging_face(bundle: Bundle, folder: str | Path) -> None:
     """Write the bundle as a folder that `transformers` reads, whole or not at all; an older one is replaced.
 
-    The family is the one that the model was imported from, or the first of MarianMT, GPT-2, LLaMA, Qwen 2 and Qwen 3
+    The family is the one that the model was imported from, or the first of MarianMT, GPT-2, Qwen 2, LLaMA and Qwen 3
     that it fits. The paper's sinusoids, sines and cosines in turn, are Marian's in another order of columns: such a
     model is written with its columns reordered, which computes the same up to rounding.
 
@@ -70,6 +71,9 @@ def _choose(bundle: Bundle) -> tuple[Family, Options, dict[str, Any]]:
     for family in families:
         own = imported if family.model_type == imported.get("config", {}).get("model_type") else {}
         options, misfits = write_options(family, config, own.get("config"))
+        if family is QWEN2 and not isinstance(bundle.target_tokenizer, HuggingFaceTokenizer):
+            # Whatever their files say, transformers reads tokenizers of qwen2 folders as Qwen's own.
+            misfits.append(f"a tokenizer of format {bundle.target_tokenizer.format}; needs Qwen's")
         if not misfits:
             return family, options, own
         refused.append((family, misfits))

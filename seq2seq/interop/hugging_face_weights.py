@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from seq2seq.config import ModelConfig
 from seq2seq.interop.families import Family
-from seq2seq.interop.families_weights import Layout
+from seq2seq.interop.families_weights import Layout, Size
 from seq2seq.models import Transformer
 from seq2seq.nn.positions import sinusoids
 from seq2seq.shapes import Tensor
@@ -25,13 +25,14 @@ class TensorFiles(Mapping[str, Tensor]):
 
     Args:
         folder: With model.safetensors, or its parts and their index.
+        prefix: What their names begin with; put in front where none of them does.
 
     Raises:
         FileNotFoundError: if there are no such files, or a part is missing.
         ValueError: if a file is damaged, or the weights are pickled.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, prefix: str = "") -> None:
         names = [SINGLE]
         if (folder / INDEX).is_file():
             names = _parts(folder / INDEX)
@@ -49,12 +50,18 @@ class TensorFiles(Mapping[str, Tensor]):
                 ) from problem
             self._files |= dict.fromkeys(list(file.keys()), file)  # type: ignore[no-untyped-call]
 
+        names_in_files = {name: name for name in self._files}
+        if not any(name.startswith(prefix) for name in names_in_files):
+            names_in_files = {name if name == "lm_head.weight" else prefix + name: name for name in self._files}
+        self._names_in_files = names_in_files
+
     def __getitem__(self, name: str) -> Tensor:
-        tensor: Tensor = self._files[name].get_tensor(name)  # type: ignore[no-untyped-call]
+        stored = self._names_in_files[name]
+        tensor: Tensor = self._files[stored].get_tensor(stored)  # type: ignore[no-untyped-call]
         return tensor
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._files)
+        return iter(self._names_in_files)
 
     def __len__(self) -> int:
         return len(self._files)
@@ -154,8 +161,8 @@ def tensors_of(model: Transformer, config: ModelConfig, family: Family) -> dict[
         if weight.ours in parameters:
             parameter = parameters[weight.ours].detach()
         else:
-            assert weight.zero_without, f"a model without {weight.ours}"
-            parameter = torch.zeros(len(model.output))
+            assert weight.zeros is not None, f"a model without {weight.ours}"
+            parameter = torch.zeros(model.output.shape[0 if weight.zeros is Size.rows else 1])
         parts = split(parameter, len(weight.theirs), config)
         for name, part in zip(weight.theirs, parts, strict=True):
             tensors[name] = _theirs(part, weight.layout).to("cpu", copy=True).contiguous()
