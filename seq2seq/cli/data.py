@@ -40,6 +40,7 @@ def tokenizer(
         float, typer.Option(help=_HELP["character_coverage"])
     ] = TokenizerConfig.character_coverage,
     normalization: Annotated[str, typer.Option(help=_HELP["normalization"])] = TokenizerConfig.normalization,
+    keep_whitespace: Annotated[bool, typer.Option(help=_HELP["keep_whitespace"])] = TokenizerConfig.keep_whitespace,
     max_sentence_bytes: Annotated[
         int, typer.Option(help=_HELP["max_sentence_bytes"])
     ] = TokenizerConfig.max_sentence_bytes,
@@ -58,6 +59,7 @@ def tokenizer(
         byte_fallback=byte_fallback,
         character_coverage=character_coverage,
         normalization=normalization,
+        keep_whitespace=keep_whitespace,
         max_sentence_bytes=max_sentence_bytes,
     )
     check_place(output)

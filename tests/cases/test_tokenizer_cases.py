@@ -1,16 +1,23 @@
-"""Cases V1, V3, V4 and V7 as far as no model is needed: special ids, symbols, normalisation, sampling."""
+"""Cases V1, V3, V4, V7 and V8 as far as no model is needed: special ids, symbols, normalisation, sampling, identity."""
 
 import io
 import itertools
+import json
 import random
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 import sentencepiece
 
 from seq2seq.config import TokenizerConfig, TokenizerKind
+from seq2seq.text.hugging_face import Conventions, HuggingFaceTokenizer
 from seq2seq.text.lines import read_lines, write_lines
+from seq2seq.text.load import load_tokenizer
+from seq2seq.text.marian import MarianTokenizer
 from seq2seq.text.sentence_piece import SentencePieceTokenizer
 from seq2seq.text.special import SpecialIds
+from seq2seq.text.tokenizer import Tokenizer
 from seq2seq.text.tokenizer_training import NORMALIZATION_RULES, train_tokenizer
 
 
@@ -59,6 +66,111 @@ def test_v1_our_own_training_always_gives_the_same_four_ids():
     for kind in TokenizerKind:
         tokenizer, _ = train_tokenizer(corpus(), TokenizerConfig(kind=kind, vocab_size=350))
         assert tokenizer.special == SpecialIds(pad=0, bos=1, eos=2, unk=3)
+
+
+def marian(table: Sequence[str], bos: str = "<pad>") -> MarianTokenizer:
+    ids = {piece: id_ for id_, piece in enumerate(table)}
+    return MarianTokenizer(trained_elsewhere(), json.dumps(ids).encode(), ids[bos])
+
+
+def pieces_elsewhere() -> list[str]:
+    return [*SentencePieceTokenizer.from_bytes(trained_elsewhere(pad_id=3)).pieces(range(120)), ">>deu<<"]
+
+
+def tokenizer_json(*special: str, extra: str = "abc") -> bytes:
+    tokenizers = pytest.importorskip("tokenizers")
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(byte_fallback=False))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=list(special),
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([*corpus()[:50], extra * 9], trainer)
+    return str(tokenizer.to_str()).encode()
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3)))[::2])
+def test_v1_the_ids_of_an_imported_translator_are_those_of_its_table(order):
+    rest = [piece for piece in pieces_elsewhere() if piece not in ("<pad>", "</s>", "<unk>")]
+    tokenizer = marian([*(("<pad>", "</s>", "<unk>")[place] for place in order), *rest])
+    pad, eos, unk = (order.index(place) for place in range(3))
+    assert tokenizer.special == SpecialIds(pad=pad, bos=pad, eos=eos, unk=unk)
+    line = corpus()[0]
+    ids = tokenizer.encode(line)
+    assert not {pad, eos} & set(ids)
+    assert tokenizer.decode([pad, *ids, eos, pad]) == line
+
+
+@pytest.mark.parametrize("ids", [(0, 0, 0, 0), (2, 0, 1, 1), (1, 2, 1, 0)])
+def test_v1_one_piece_may_have_all_tasks_in_a_tokenizer_json(ids):
+    special = SpecialIds(*ids)
+    tokenizer = HuggingFaceTokenizer(tokenizer_json("<a>", "<b>", "<c>"), Conventions(special))
+    ids_of_line = tokenizer.encode(corpus()[0])
+    assert not set(ids) & set(ids_of_line)
+    assert tokenizer.decode([special.bos, *ids_of_line, special.eos, special.pad]) == corpus()[0]
+
+
+def test_v1_ids_that_an_imported_vocabulary_does_not_have_are_refused():
+    data = tokenizer_json("<a>")
+    for ids in ((0, 0, 0, -1), (300, 0, 0, 0)):
+        with pytest.raises(ValueError, match=r"special ids must be from 0 to 299, .* belong to one model"):
+            HuggingFaceTokenizer(data, Conventions(SpecialIds(*ids)))
+    with pytest.raises(ValueError, match="the vocabulary has no <pad> and no </s>; expected all three"):
+        marian([piece for piece in pieces_elsewhere() if piece not in ("<pad>", "</s>")], bos="<unk>")
+
+
+def test_v3_a_language_code_is_one_id_and_leaves_no_stray_space():
+    tokenizer = marian(pieces_elsewhere())
+    code = tokenizer.pieces(range(121)).index(">>deu<<")
+    for line in (">>deu<< abend rot", ">>deu<<abend rot"):
+        ids = tokenizer.encode(line)
+        assert ids[0] == code
+        assert tokenizer.decode(ids[1:]) == "abend rot"
+        assert ids[1:] == tokenizer.encode("abend rot")
+
+
+def test_v3_a_special_piece_is_one_id_in_a_prompt_and_no_id_in_a_line():
+    tokenizer = HuggingFaceTokenizer(tokenizer_json("<end>", "<sep>"), Conventions(SpecialIds(0, 0, 0, 0)))
+    for text in ("abend <sep> rot", "<sep>abend<sep>", "abend\n<sep>\n rot"):
+        assert tokenizer.prompt(text).count(1) == text.count("<sep>")
+        assert tokenizer.decode_text(tokenizer.prompt(text)) == text.replace("<sep>", "")
+        assert 1 not in tokenizer.encode(text)
+        assert tokenizer.decode_text(tokenizer.encode(text)) == text
+
+
+def written(tokenizer: Tokenizer, folder: Path) -> None:
+    for name, content in tokenizer.files("source").items():
+        (folder / name).write_bytes(content)
+
+
+@pytest.mark.parametrize("format_", ["marian", "huggingface"])
+def test_v8_another_tokenizer_is_refused_with_sizes_and_checksums(format_, tmp_path):
+    if format_ == "marian":
+        right = marian(pieces_elsewhere())
+        others = [marian([*pieces_elsewhere(), "one more"]), marian(pieces_elsewhere()[::-1])]
+    else:
+        conventions = Conventions(SpecialIds(0, 0, 0, 0))
+        right = HuggingFaceTokenizer(tokenizer_json("<a>"), conventions)
+        one_more = json.loads(right.data)
+        one_more["model"]["vocab"]["one more"] = 300
+        others = [HuggingFaceTokenizer(json.dumps(one_more).encode(), conventions)]
+        others.append(HuggingFaceTokenizer(tokenizer_json("<a>", extra="xyz"), conventions))
+    size = right.vocab_size
+    assert [other.vocab_size for other in others] == [size + 1, size]
+    for other in others:
+        assert other.vocabulary_sha256 != right.vocabulary_sha256
+        written(other, tmp_path)
+        with pytest.raises(
+            ValueError,
+            match=rf"it has {other.vocab_size} pieces and SHA-256 [0-9a-f]{{12}}, expected {size} pieces and "
+            rf"{right.sha256[:12]}; put the original back",
+        ):
+            load_tokenizer(tmp_path, "source", right.describe())
+    written(right, tmp_path)
+    assert load_tokenizer(tmp_path, "source", right.describe()).sha256 == right.sha256
 
 
 @pytest.mark.parametrize("kind", TokenizerKind)

@@ -111,6 +111,13 @@ def test_two_tokenizers_are_for_source_and_target(files, tmp_path):
     assert "--tokenizer was given 3 times; expected once, or twice" in str(result.exception)
 
 
+def test_a_tokenizer_that_keeps_every_space_can_be_trained(files, tmp_path):
+    options = ["--keep-whitespace", "--normalization", "identity", "--kind", "char", "--vocab-size", "400"]
+    run("tokenizer", *files, "-o", tmp_path / "t.model", *options)
+    trained = SentencePieceTokenizer.load(tmp_path / "t.model")
+    assert trained.decode_text(trained.encode("  two  spaces\n ")) == "  two  spaces\n "
+
+
 def test_the_tokenizers_of_a_bundle_can_be_used(files, tmp_path):
     run("tokenizer", *files, "-o", tmp_path / "source", "--vocab-size", "400")
     run("tokenizer", *files, "-o", tmp_path / "target", "--vocab-size", "500")
