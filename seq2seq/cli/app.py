@@ -19,6 +19,7 @@ from seq2seq.cli import UsageError, data, inspect
 from seq2seq.cli.average import average
 from seq2seq.cli.convert import convert
 from seq2seq.cli.evaluate import evaluate
+from seq2seq.cli.generate import generate
 from seq2seq.cli.info import info
 from seq2seq.cli.score import score
 from seq2seq.cli.train import train
@@ -98,6 +99,7 @@ app.command(
     context_settings={"ignore_unknown_options": True, "help_option_names": []},
 )(train)
 app.command()(translate)
+app.command()(generate)
 app.command()(evaluate)
 app.command()(score)
 app.add_typer(data.app, name="data")

@@ -15,11 +15,19 @@ Answer = TypeVar("Answer")
 
 
 class LineProgress:
-    """A bar on standard error for a job that takes more than some seconds, if that is a terminal."""
+    """A bar on standard error for a job that takes more than some seconds, if that is a terminal.
 
-    def __init__(self, lines: Iterable[str], wanted: bool) -> None:
+    Args:
+        lines: What is answered; their number is known if they are a list.
+        wanted: Whether there may be a bar.
+        doing: The word in front of it.
+        each: Answers to each line.
+    """
+
+    def __init__(self, lines: Iterable[str], wanted: bool, *, doing: str = "translating", each: int = 1) -> None:
         self.done = 0
-        self._total = len(lines) if isinstance(lines, list) else None
+        self._doing = doing
+        self._total = each * len(lines) if isinstance(lines, list) else None
         self._wanted = wanted and sys.stderr.isatty()
         self._start = time.monotonic()
         self._bar: Progress | None = None
@@ -52,7 +60,7 @@ class LineProgress:
         from rich.progress import TimeRemainingColumn as Remaining
 
         self._bar = Progress(
-            TextColumn("translating"),
+            TextColumn(self._doing),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("lines"),

@@ -1,4 +1,4 @@
-"""`seq2seq score`: the log-probability that a model gives to translations."""
+"""`seq2seq score`: the log-probability that a model gives to translations, or a language model to texts."""
 
 import json
 import math
@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seq2seq.cli import UsageError
+from seq2seq.cli.score_texts import is_language_model, print_scores, read_texts
 from seq2seq.cli.search_options import BatchTokens, Device, LengthExponent, Penalty, Threads
 from seq2seq.cli.translate import STDIN, load_translator
 from seq2seq.text.lines import iter_lines, read_lines
 
 if TYPE_CHECKING:
     from seq2seq.translator import ScoredPair, Translator
+
+
+TEXTS = "Language models"
 
 
 class Format(Enum):
@@ -37,7 +41,9 @@ class Scored:
 
 def score(
     model: Annotated[str, typer.Argument(help="Bundle of the model.", show_default=False)],
-    source: Annotated[str | None, typer.Argument(help="Source text.", show_default=False)] = None,
+    source: Annotated[
+        str | None, typer.Argument(help="Source text; for a language model the texts, one a line.", show_default=False)
+    ] = None,
     target: Annotated[str | None, typer.Argument(help="Its translations, line by line.", show_default=False)] = None,
     jsonl: Annotated[
         str | None,
@@ -55,6 +61,20 @@ def score(
     penalty_form: Penalty = None,
     length_penalty: LengthExponent = None,
     max_source_length: Annotated[int | None, typer.Option(help="Longer source lines (in pieces) are refused.")] = None,
+    whole_file: Annotated[
+        bool, typer.Option("--whole-file", help="The file is one text.", rich_help_panel=TEXTS)
+    ] = False,
+    count_end: Annotated[
+        bool, typer.Option("--count-end", help="Also the end of the document behind each.", rich_help_panel=TEXTS)
+    ] = False,
+    context: Annotated[
+        int | None,
+        typer.Option(
+            help="Longer texts (in pieces) are read in windows that overlap by half. Default: the positions that the "
+            "model has learned, else 1024; give the length of the blocks in training.",
+            rich_help_panel=TEXTS,
+        ),
+    ] = None,
     batch_tokens: BatchTokens = None,
     device: Device = "auto",
     threads: Threads = None,
@@ -64,10 +84,31 @@ def score(
     Two files are split into pieces by the tokenizer. A search may have put the same text together from other pieces,
     which gives another number; --jsonl gives exactly those that `translate` has reported (up to rounding).
 
+    A language model takes one file, and gives the log-probability of each of its lines as the beginning of a document,
+    with the perplexity of all by piece, byte and character.
+
     seq2seq score outputs/.../bundle test.de test.en
 
     seq2seq translate outputs/.../bundle test.de --format jsonl | seq2seq score outputs/.../bundle --jsonl -
     """
+    if is_language_model(model):
+        translating = {
+            "TARGET": target,
+            "--jsonl": jsonl,
+            "--penalty-form": penalty_form,
+            "--length-penalty": length_penalty,
+            "--max-source-length": max_source_length,
+        }
+        refuse(translating, "is for models that translate, and this one is a language model; leave it out")
+        if source is None:
+            raise UsageError(f"give one file of texts, a line each; {STDIN} is standard input")
+        texts = read_texts(source, whole_file)
+        print_scores(
+            model, texts, format_ is Format.jsonl, per_token, count_end, context, batch_tokens, device, threads
+        )
+        return
+    for_texts = {"--whole-file": whole_file or None, "--count-end": count_end or None, "--context": context}
+    refuse(for_texts, "is for language models, and this one translates; leave it out")
     if jsonl is None and (source is None or target is None):
         raise UsageError("give SOURCE and TARGET, two files of which line n of one translates line n of the other")
     if jsonl is not None and source is not None:
@@ -92,6 +133,17 @@ def score(
         sys.stdout.buffer.write(text.encode("utf-8") + b"\n")
     sys.stdout.buffer.flush()
     print(summary(scored), file=sys.stderr)
+
+
+def refuse(options: dict[str, Any], why: str) -> None:
+    """Refuse the first option that has been given.
+
+    Raises:
+        UsageError: naming it.
+    """
+    for name, value in options.items():
+        if value is not None:
+            raise UsageError(f"{name} {why}")
 
 
 def read_sides(source: str, target: str) -> tuple[list[str], list[str]]:

@@ -12,6 +12,7 @@ import typer
 
 from seq2seq.cli import UsageError
 from seq2seq.cli.line_progress import LineProgress
+from seq2seq.cli.machine import use_threads
 from seq2seq.cli.search_options import (
     BatchTokens,
     BeamSize,
@@ -27,7 +28,6 @@ from seq2seq.cli.search_options import (
     Penalty,
     Threads,
 )
-from seq2seq.config import MAX_THREADS
 from seq2seq.text.lines import iter_lines, read_lines, write_lines
 
 if TYPE_CHECKING:
@@ -154,17 +154,10 @@ def load_translator(
         ValueError: for options that do not fit together, or an unknown device.
         FileNotFoundError: if there is no bundle.
     """
-    if threads is not None and threads < 1:
-        raise UsageError(f"--threads {threads} is not positive; give at least 1")
-    if threads is not None and threads > MAX_THREADS:
-        raise UsageError(f"--threads {threads} is more than {MAX_THREADS}; give at most the number of CPU cores")
-
-    import torch
+    use_threads(threads)
 
     from seq2seq.translator import Translator
 
-    if threads is not None:
-        torch.set_num_threads(threads)
     bundle = Translator.load(model, device).bundle
     given = {name: value for name, value in overrides.items() if value is not None}
     return Translator(replace(bundle, decode=replace(bundle.decode, **given)))

@@ -80,5 +80,6 @@ class ScoredText:
 
 
 def perplexity(log_prob: float, count: int) -> float:
-    """The inverse of the mean probability of `count` units, geometric mean; 1 for none."""
-    return math.exp(-log_prob / count) if count else 1.0
+    """The inverse of the geometric mean of the probability of `count` units; 1 for none."""
+    nats = -log_prob / count if count else 0.0
+    return math.exp(nats) if nats < 700 else math.inf

@@ -1,10 +1,12 @@
 import json
+import math
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from seq2seq.cli.app import app
+from seq2seq.generator import Generator
 from seq2seq.translator import Translator
 
 SOURCES = ["der ant läuft!", "", "die cat.", "owl"]
@@ -37,7 +39,7 @@ def test_a_log_probability_a_line_blank_lines_too_and_a_summary_on_stderr(tiny_b
     assert rows(result)[1] == "0.000000"
     pieces = sum(len(pair.ids) for pair in expected)
     total = sum(pair.log_prob for pair in expected)
-    assert f"4 translations, {pieces} pieces, log-probability {total:.3f}" in result.stderr
+    assert f"4 translations, {pieces} pieces, log-probability {total:.4f}" in result.stderr
     assert "perplexity" in result.stderr
 
 
@@ -106,3 +108,78 @@ def test_ids_that_do_not_fit_the_source_sequences_are_refused(tiny_bundle_folder
     result = call(tiny_bundle_folder, "--jsonl", "-", stdin=json.dumps(record).encode())
     assert result.exit_code == 1
     assert "line 9 has 2 source sequences, but ids for 1" in result.stderr
+
+
+TEXTS = ["der ant läuft!", "", "owl"]
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    return write(tmp_path / "texts.txt", TEXTS)
+
+
+def test_a_language_model_scores_each_line_and_tells_perplexity_by_piece_byte_and_character(tiny_writer_folder, texts):
+    result = call(tiny_writer_folder, texts)
+    expected = Generator.load(tiny_writer_folder, "cpu").score(TEXTS)
+    assert [float(row) for row in rows(result)] == pytest.approx([one.log_prob for one in expected], abs=1e-5)
+    total = sum(one.log_prob for one in expected)
+    assert (len(expected[0].ids), expected[0].num_bytes, expected[0].num_characters) == (14, 15, 14)
+    assert result.stderr == (
+        f"3 texts, 17 pieces, log-probability {total:.4f}; a piece: {total / 17:.4f}, perplexity "
+        f"{math.exp(-total / 17):.4f}; a byte: {total / 18:.4f}, perplexity {math.exp(-total / 18):.4f}; "
+        f"a character: {total / 17:.4f}, perplexity {math.exp(-total / 17):.4f}\n"
+    )
+
+
+def test_a_whole_file_is_one_text_with_its_line_feeds(tiny_writer_folder, texts):
+    (row,) = rows(call(tiny_writer_folder, texts, "--whole-file", "--count-end"))
+    (expected,) = Generator.load(tiny_writer_folder, "cpu").score(["".join(t + "\n" for t in TEXTS)], count_end=True)
+    assert float(row) == pytest.approx(expected.log_prob, abs=1e-5)
+    assert rows(call(tiny_writer_folder, "-", "--whole-file", "--count-end", stdin=texts.read_bytes())) == [row]
+
+
+def test_scored_texts_as_jsonl_and_by_piece(tiny_writer_folder, texts):
+    records = [json.loads(row) for row in rows(call(tiny_writer_folder, texts, "--format", "jsonl", "--per-token"))]
+    expected = Generator.load(tiny_writer_folder, "cpu").score(TEXTS)
+    for line, (record, one) in enumerate(zip(records, expected, strict=True), start=1):
+        assert (record["line"], record["text"], record["notice"]) == (line, one.text, None)
+        assert (record["num_tokens"], record["num_bytes"]) == (len(one.ids), one.num_bytes)
+        assert record["ids"] == list(one.ids)
+        assert record["token_log_probs"] == pytest.approx(list(one.token_log_probs), abs=1e-5)
+        assert record["perplexity"] == pytest.approx(one.perplexity, rel=1e-5)
+        assert record["byte_perplexity"] == pytest.approx(one.byte_perplexity, rel=1e-5)
+        assert record["character_perplexity"] == pytest.approx(one.character_perplexity, rel=1e-5)
+    (row,) = rows(call(tiny_writer_folder, "-", "--whole-file", "--per-token", stdin=b"a\tb\n"))
+    pieces = [piece.rpartition("=")[0] for piece in row.split("\t")[1].split(" ")]
+    assert pieces[0] == "a"
+    assert pieces[-1] == "\\n"
+
+
+def test_a_text_that_is_read_in_windows_is_told(tiny_writer_folder, texts):
+    result = call(tiny_writer_folder, texts, "--context", 8)
+    assert "seq2seq: line 1: a text of 14 pieces was read in windows of 8 that overlap by half\n" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["t.txt", "u.txt"], "TARGET is for models that translate, and this one is a language model; leave it out"),
+        (["--jsonl", "-"], "--jsonl is for models that translate"),
+        (["t.txt", "--penalty-form", "gnmt"], "--penalty-form is for models that translate"),
+        (["t.txt", "--length-penalty", "1"], "--length-penalty is for models that translate"),
+        (["t.txt", "--max-source-length", "9"], "--max-source-length is for models that translate"),
+        ([], "give one file of texts, a line each; - is standard input"),
+    ],
+)
+def test_what_only_translations_have_is_refused_for_a_language_model(tiny_writer_folder, options, message):
+    result = call(tiny_writer_folder, *options)
+    assert (result.exit_code, result.stdout_bytes) == (2, b"")
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize("option", ["--whole-file", "--count-end", "--context=9"])
+def test_what_only_texts_have_is_refused_for_translations(tiny_bundle_folder, files, option):
+    result = call(tiny_bundle_folder, *files, option)
+    assert (result.exit_code, result.stdout_bytes) == (2, b"")
+    name = option.partition("=")[0]
+    assert f"{name} is for language models, and this one translates; leave it out" in result.stderr

@@ -7,6 +7,7 @@ import torch
 from seq2seq.bundle import Bundle
 from seq2seq.config import GenerateConfig, PositionKind
 from seq2seq.generator import Generator, ScoredText
+from seq2seq.generator.results import perplexity
 from seq2seq.generator.scoring import windows
 from seq2seq.models import build_model
 
@@ -108,3 +109,8 @@ def test_the_context_is_as_long_as_the_learned_positions(tiny_writer):
         short.score(["ant"], context=13)
     with pytest.raises(ValueError, match="context=1 leaves nothing to predict from; give at least 2"):
         short.score(["ant"], context=1)
+
+
+def test_a_hopeless_text_has_an_infinite_perplexity():
+    assert perplexity(-1e6, 3) == math.inf
+    assert perplexity(-math.inf, 3) == math.inf
