@@ -15,7 +15,7 @@ import typer
 from seq2seq import __version__
 from seq2seq.cli import UsageError
 from seq2seq.cli.options import check_overrides, explain, schema
-from seq2seq.config import TrainConfig, from_dict
+from seq2seq.config import Task, TrainConfig, from_dict
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -23,12 +23,17 @@ if TYPE_CHECKING:
 HEADER = """\
 Usage: seq2seq train [NAME=VALUE]... [GROUP=CHOICE]... [HYDRA FLAGS]
 
-Trains a Transformer on two text files, line n of one translating line n of the other. The run's folder is
-outputs/<name>/<date>_<time>/; it ends up with checkpoints, metrics.csv and bundle/, which `seq2seq translate` takes.
+Trains a Transformer on two text files, line n of one translating line n of the other: an encoder and a decoder
+(model=transformer_*), or one stack that reads both in a row (model=gpt_*, llama_*, qwen*). With data=text it is a
+language model of one text. The run's folder is outputs/<name>/<date>_<time>/; it ends up with checkpoints, metrics.csv
+and bundle/, which `seq2seq translate` takes, or `seq2seq generate`.
 
 Examples:
   seq2seq train data.train_source=my.de data.train_target=my.en trainer.max_minutes=30
   seq2seq train data=folder data.dir=corpus data.source_lang=de data.target_lang=en model=transformer_base
+  seq2seq train data.train_source=my.de data.train_target=my.en model=gpt_small
+  seq2seq train data=text data.train_text=my.txt model=gpt_small
+  seq2seq train data.train_source=my.de data.train_target=my.en init.from=BUNDLE optim.lr_factor=0.1
   seq2seq train experiment=multi30k_de_en data.dir=multi30k
   seq2seq train --multirun model.dropout=0.1,0.3 experiment=demo
   seq2seq train --cfg job experiment=demo        shows the composed options and trains nothing
@@ -210,8 +215,11 @@ def _train(cfg: "DictConfig") -> None:
         raise
     bundle = os.path.relpath(result.bundle)
     typed = shlex.quote(bundle)
-    print(f"next: seq2seq translate {typed} INPUT -o OUTPUT", file=sys.stderr)
-    print(f"      seq2seq evaluate {typed} --source SOURCE --reference REFERENCE", file=sys.stderr, flush=True)
+    if result.task is Task.language_model:
+        print(f"next: seq2seq generate {typed} --prompt TEXT --temperature 0.8", file=sys.stderr, flush=True)
+    else:
+        print(f"next: seq2seq translate {typed} INPUT -o OUTPUT", file=sys.stderr)
+        print(f"      seq2seq evaluate {typed} --source SOURCE --reference REFERENCE", file=sys.stderr, flush=True)
     print(bundle)
 
 

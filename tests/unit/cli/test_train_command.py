@@ -12,7 +12,7 @@ from seq2seq.cli import UsageError
 from seq2seq.cli.app import app
 from seq2seq.cli.options import check_overrides, explain, option_names
 from seq2seq.cli.train import conf_dir, run
-from seq2seq.config import Tying
+from seq2seq.config import DataKind, Task, Tying
 
 FILES = ("data.train_source=a.de", "data.train_target=a.en", "logger=none")
 
@@ -33,7 +33,8 @@ class Fit:
             logging.getLogger("seq2seq.training").info(self.writes)
         if len(self.calls) in self.raises:
             raise self.raises[len(self.calls)]
-        return types.SimpleNamespace(bundle=run_dir / "bundle")
+        task = Task.language_model if config.data.kind is DataKind.text else Task.translation
+        return types.SimpleNamespace(bundle=run_dir / "bundle", task=task)
 
 
 @pytest.fixture
@@ -74,6 +75,23 @@ def test_stdout_has_the_bundle_and_messages_go_to_stderr_and_to_a_log_in_the_run
     assert "29,000 pairs and ümläute" in captured.err
     assert "next: seq2seq translate outputs/here/bundle INPUT -o OUTPUT" in captured.err
     assert "29,000 pairs and ümläute" in Path("outputs/here/train.log").read_text(encoding="utf-8")
+
+
+def test_after_a_language_model_the_next_command_is_to_generate(fit, capsys):
+    run(["model=gpt_tiny", "data=text", "data.train_text=a.txt", "logger=none", "hydra.run.dir=here"])
+
+    captured = capsys.readouterr()
+    assert captured.out == "here/bundle\n"
+    assert "next: seq2seq generate here/bundle --prompt TEXT --temperature 0.8" in captured.err
+    assert "translate" not in captured.err
+
+
+def test_a_bundle_to_fine_tune_is_named_by_init_from(fit):
+    run([*FILES, "init.from=some/bundle", "init.freeze_encoder=true", "model.dropout=0.3"])
+
+    config = fit.calls[0][0]
+    assert (config.init.from_, config.init.freeze_encoder, config.init.freeze_decoder) == ("some/bundle", True, False)
+    assert config.model.dropout == 0.3
 
 
 def test_a_resumed_run_goes_on_in_its_own_folder_unless_another_is_given(fit, tmp_path):
@@ -126,9 +144,12 @@ def test_a_process_started_again_for_another_device_would_find_the_word_train(fi
         ("dropout=0.1", "unknown option 'dropout'; did you mean 'model.dropout'?"),
         ("data.vocab_size=9", "unknown option 'data.vocab_size'; did you mean 'data.tokenizer.vocab_size'?"),
         ("~modle", "unknown option 'modle'; did you mean 'model'?"),
+        ("init.form=x", "unknown option 'init.form'; did you mean 'init.from'?"),
+        ("init.from_=x", "unknown option 'init.from_'; did you mean 'init.from'?"),
+        ("data=txet", "'data=txet': no such choice; did you mean 'text'?"),
         ("zzz=1", "unknown option 'zzz'; `seq2seq train --help` lists the options"),
         ("model=transformer_bse", "'model=transformer_bse': no such choice; did you mean 'transformer_base'?"),
-        ("model=zzz", "no such choice; expected one of transformer_base, transformer_big"),
+        ("model=zzz", "no such choice; expected one of gpt_base, gpt_mini, "),
         ("experiment=dmo", "no such choice; did you mean 'demo'?"),
         ("model.d_model", "cannot read 'model.d_model'; write NAME=VALUE"),
         ("name=a b", None),
@@ -210,8 +231,15 @@ def test_help_lists_groups_choices_and_every_option_with_its_explanation(fit):
     result = CliRunner().invoke(app, ["train", "--help"])
 
     assert result.exit_code == 0
-    choices = "transformer_base, transformer_big, transformer_mini, transformer_small, transformer_tiny"
-    assert f"model: {choices}" in result.stdout
+    for group, some in {
+        "model": ("gpt_small", "llama_small", "qwen3_small", "transformer_base, transformer_big"),
+        "data": ("files", "phrasebook", "text"),
+        "experiment": ("multi30k_de_en, multi30k_de_en_gpt", "tinyshakespeare_gpt"),
+    }.items():
+        (line,) = [line for line in result.stdout.splitlines() if line.startswith(f"{group}: ")]
+        assert all(choice in line for choice in some)
+    assert "seq2seq train data=text data.train_text=my.txt model=gpt_small" in result.stdout
+    assert "  init.from=null                           A bundle to fine-tune: its weights" in result.stdout
     assert "seq2seq train experiment=multi30k_de_en data.dir=" in result.stdout
     assert "  trainer.patience=null                    Validations without improvement before" in result.stdout
     for name, _, text in explain():
@@ -224,7 +252,7 @@ def test_the_composed_options_are_shown_on_stdout_without_training(fit):
     result = CliRunner().invoke(app, ["train", "--cfg", "job", "experiment=demo", "-p", "optim"])
 
     assert result.exit_code == 0
-    assert "label_smoothing: 0.1" in result.stdout
+    assert "warmup_steps: 400" in result.stdout
     assert fit.calls == []
 
 
