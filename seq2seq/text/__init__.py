@@ -1,1 +1,1 @@
-"""Text and its pieces: lines of files, special ids, the SentencePiece tokenizer."""
+"""Text and its pieces: lines of files, special ids, tokenizers of three formats."""
