@@ -7,14 +7,14 @@ from pathlib import Path
 import torch
 
 from seq2seq.bundle import Bundle, load_bundle
-from seq2seq.config import Architecture, DecodeConfig, Task, Tying
-from seq2seq.models.build import embedding_rows
+from seq2seq.config import DecodeConfig
 from seq2seq.nn.device import evaluation, find_device
 from seq2seq.search.beam import beam_search
 from seq2seq.search.hypotheses import Hypothesis, SearchLimits
 from seq2seq.search.length_penalty import LengthPenalty
 from seq2seq.text.lines import is_blank
 from seq2seq.translator.batches import SourceLine, length_limits, pad, take, token_batches
+from seq2seq.translator.bundle_check import check_bundle
 from seq2seq.translator.long_lines import fit, join
 from seq2seq.translator.results import NOTHING, Candidate, ScoredPair, Translation
 from seq2seq.translator.scoring import score_ids
@@ -47,7 +47,7 @@ class Translator:
     """
 
     def __init__(self, bundle: Bundle, device: str | torch.device | None = None) -> None:
-        _check(bundle)
+        check_bundle(bundle)
         self.bundle = bundle
         self.model = bundle.model if device is None else bundle.model.to(find_device(device))
         special, vocab_size = bundle.target_tokenizer.special, bundle.target_tokenizer.vocab_size
@@ -283,36 +283,3 @@ def _numbered(lines: Iterable[str], prefixes: Sequence[str] | None) -> Iterator[
         if not isinstance(line, str):
             raise ValueError(f"line {at + 1} is {line!r:.40}, expected a string")
         yield at + 1, line, prefixes[at] if prefixes is not None else ""
-
-
-def _check(bundle: Bundle) -> None:
-    """Refuse a model that does not translate, or was not built for these tokenizers.
-
-    Raises:
-        ValueError: with the task, the sizes, or the checksums.
-    """
-    if bundle.task is not Task.translation:
-        raise ValueError(
-            "this bundle is a language model, which goes on from a text and does not translate; use "
-            "`seq2seq generate`, or a bundle of a model that was trained on parallel text"
-        )
-    source, target, config = bundle.source_tokenizer, bundle.target_tokenizer, bundle.model_config
-    tables = (
-        ("source", source, bundle.model.source_rows),
-        ("target", target, bundle.model.output.shape[0]),
-    )
-    for side, tokenizer, rows in tables:
-        expected = embedding_rows(tokenizer.vocab_size, config.vocab_multiple)
-        if rows != expected:
-            raise ValueError(
-                f"the {side} tokenizer has {tokenizer.vocab_size} pieces, which takes {expected} rows, but the model "
-                f"has {rows} on that side; use the tokenizer that it was trained with"
-            )
-    one_table = config.tying is Tying.three_way or config.architecture is Architecture.decoder_only
-    if one_table and source.vocabulary_sha256 != target.vocabulary_sha256:
-        what = "tying=three_way" if config.tying is Tying.three_way else "architecture=decoder_only"
-        raise ValueError(
-            f"a model with {what} needs one vocabulary for both sides, got two: SHA-256 of the tables of pieces "
-            f"{source.vocabulary_sha256[:12]} and {target.vocabulary_sha256[:12]}; use the tokenizer that it was "
-            "trained with"
-        )
