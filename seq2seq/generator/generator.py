@@ -74,7 +74,8 @@ class Generator:
         Args:
             prompts: Text to go on from; "" begins a text.
             config: How; None takes the defaults.
-            on_notice: Told where there are fewer positions left than pieces were asked for; logs a warning by default.
+            on_notice: Told of texts that ended before they were as long as asked for, because the model has learned no
+                more positions; by default a warning is logged.
 
         Raises:
             ValueError: if a prompt is longer than the positions that the model has learned; nothing is generated then.
@@ -152,13 +153,7 @@ class Generator:
             ValueError: as in `generate`.
         """
         config = config or GenerateConfig()
-        prepared = self._prepare(number, prompt, config)
-        if prepared.notice is not None:
-            on_notice(prepared.notice)
-        if config.beam_size > 1:
-            text = self._decode([(prepared, sample)], config)[0].text
-            return iter([text] if text else [])
-        return self._stream((prepared, sample), config)
+        return self._stream((self._prepare(number, prompt, config), sample), config, on_notice)
 
     def score(
         self, texts: Sequence[str], *, context: int | None = None, count_end: bool = False, batch_tokens: int = 8192
@@ -191,18 +186,16 @@ class Generator:
     ) -> Iterator[Generation]:
         """All continuations in order, each as soon as it and those before it are known."""
         done: dict[int, Generation] = {}
-        first = 0
         waiting = iter(batches(prompts, config))
-        for prompt in prompts:
-            if prompt.notice is not None:
-                on_notice(prompt.notice)
-            for place in range(first, first + config.num_samples):
-                while place not in done:
-                    batch = next(waiting)
-                    found = self._decode([item for _, item in batch], config)
-                    done.update(zip([place for place, _ in batch], found, strict=True))
-                yield done.pop(place)
-            first += config.num_samples
+        for place in range(len(prompts) * config.num_samples):
+            while place not in done:
+                batch = next(waiting)
+                found = self._decode([item for _, item in batch], config)
+                done.update(zip([at for at, _ in batch], found, strict=True))
+            notice = done[place].notice
+            if notice is not None:
+                on_notice(notice)
+            yield done.pop(place)
 
     def _decode(self, items: Sequence[Item], config: GenerateConfig) -> list[Generation]:
         """The continuations of a batch."""
@@ -225,29 +218,35 @@ class Generator:
             token_log_probs=found.token_log_probs,
             log_prob=found.log_prob,
             ended=ended,
-            notice=prompt.notice,
+            notice=_notice(prompt, ended),
         )
 
-    def _stream(self, item: Item, config: GenerateConfig) -> Iterator[str]:
+    def _stream(self, item: Item, config: GenerateConfig, on_notice: Callable[[str], None]) -> Iterator[str]:
+        if config.beam_size > 1:
+            (whole,) = self._answers([item[0]], config, on_notice)
+            yield from [whole.text] if whole.text else []
+            return
         decoding = Decoding(self.bundle, [item], config)
         with evaluation(self.model):
             steps = decoding.steps()
         ids: list[int] = []
         told = 0
-        while True:
+        found: Hypothesis | None = None
+        while found is None:
             with evaluation(self.model):  # not around the yield: what is done with the text is no business of ours
                 grown: list[Grown] = next(steps)
             ids.append(grown[0].piece)
             found = grown[0].hypothesis
-            if found is None:
-                text = decoding.continuations[0].settled(ids)
-            else:
-                text = _text(decoding, 0, found, self._ended(found, decoding.limits.ends))
+            text = decoding.continuations[0].settled(ids)
+            if found is not None:
+                ended = self._ended(found, decoding.limits.ends)
+                text = _text(decoding, 0, found, ended)
+                notice = _notice(item[0], ended)
+                if notice is not None:
+                    on_notice(notice)
             if len(text) > told:
                 yield text[told:]
                 told = len(text)
-            if found is not None:
-                return
 
     @staticmethod
     def _ended(found: Hypothesis, ends: Sequence[int]) -> Ended:
@@ -259,6 +258,11 @@ class Generator:
 def _text(decoding: Decoding, place: int, found: Hypothesis, ended: Ended) -> str:
     ids = found.ids[:-1] if ended is Ended.eos else found.ids
     return decoding.continuations[place].final(ids, cut=ended is Ended.limit)
+
+
+def _notice(prompt: Prompt, ended: Ended) -> str | None:
+    """Told only where the end of the positions was the end of the text."""
+    return prompt.notice if ended is Ended.limit else None
 
 
 def _take(prompts: Iterator[Prompt], config: GenerateConfig) -> tuple[list[Prompt], Exception | None]:

@@ -21,7 +21,7 @@ class Prompt:
     limit: int
     """Most pieces of a continuation."""
     notice: str | None
-    """Why that is less than what was asked for."""
+    """Why that is less than what was asked for; to be told if the text gets so long."""
 
 
 Item = tuple[Prompt, int]
@@ -53,8 +53,8 @@ def prepare(number: int, text: str, ids: Sequence[int], bundle: Bundle, config: 
         room = positions - len(ids) + 1  # the last piece of a text is never read
         if room < limit:
             notice = (
-                f"prompt {number} has {len(ids)} pieces and the model has learned {positions} positions: there will be "
-                f"at most {room} new pieces, not {limit}"
+                f"the text of prompt {number} was cut after {room} new pieces, not {limit}: the prompt has {len(ids)}, "
+                f"and the model has learned {positions} positions"
             )
             limit = room
     return Prompt(number, text, tuple(ids), limit, notice)

@@ -39,7 +39,7 @@ class Generation:
     ended: Ended
     """Why it is over."""
     notice: str | None
-    """Set if the continuation may be shorter than was asked for, because the model has no more positions."""
+    """Set if it ends before it is as long as asked for because the model has learned no more positions."""
 
 
 @dataclass(frozen=True)

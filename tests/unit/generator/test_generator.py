@@ -223,10 +223,21 @@ def test_a_continuation_is_as_long_as_the_positions_allow_and_a_notice_says_so(s
     assert [len(one.ids) for one in found] == [9, 9, 1]
     assert notices == [one.notice for one in found if one.notice is not None]
     assert notices == [
-        "prompt 3 has 12 pieces and the model has learned 12 positions: there will be at most 1 new pieces, not 9"
+        "the text of prompt 3 was cut after 1 new pieces, not 9: the prompt has 12, and the model has learned 12 "
+        "positions"
     ]
-    assert "".join(short.stream("ant bee cat", config(), on_notice=notices.append)) == found[2].text
-    assert len(notices) == 2
+    for way in ({}, {"beam_size": 2}):
+        assert "".join(short.stream("ant bee cat", config(**way), on_notice=notices.append)) == found[2].text
+    assert len(notices) == 3
+
+
+def test_no_notice_is_given_of_a_text_that_ends_by_itself_before_the_positions_do(short):
+    with torch.no_grad():
+        short.model.output_bias[short.tokenizer.special.eos] = 50
+    for way in ({}, {"beam_size": 2}):
+        (found,) = short.generate(["ant bee"], config(**way), on_notice=pytest.fail)
+        assert (found.ended, found.notice) == (Ended.eos, None)
+        assert list(short.stream("ant bee", config(**way), on_notice=pytest.fail)) == []
 
 
 def test_a_prompt_longer_than_the_positions_is_refused_before_anything_is_generated(short, monkeypatch):
