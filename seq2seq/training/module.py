@@ -230,7 +230,9 @@ class TranslationModule(TrainingModule):
         assert isinstance(self.model, DecoderOnly)
         hidden = self.model.read_pairs(batch.src, batch.src_valid, batch.tgt_in)
         num_source = batch.src.shape[1] - 1
-        source = self.losses(hidden[:, :num_source], *source_targets(batch), self.smoothing)
+        source = self.losses(
+            hidden[:, :num_source], *source_targets(batch.src, batch.src_valid, batch.tgt_in), self.smoothing
+        )
         target = self.losses(hidden[:, num_source:], batch.tgt_out, batch.tgt_valid, self.smoothing)
         return BatchLoss(source.loss + target.loss, target.nll, target.correct, source.nll)
 
@@ -244,15 +246,17 @@ class TranslationModule(TrainingModule):
         return batch.num_target_tokens + (batch.num_source_predictions if self.optim.loss_on_source else 0)
 
 
-def source_targets(batch: Batch) -> tuple[Int[Tensor, "B S-1"], Bool[Tensor, "B S-1"]]:
+def source_targets(
+    src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]
+) -> tuple[Int[Tensor, "B S-1"], Bool[Tensor, "B S-1"]]:
     """What a decoder-only model has to predict at each position of the source, and which of them are real.
 
     The source stands in its row without its EOS, so its last piece is followed by the separator, the target's BOS. Its
     first piece has nothing before it and is not predicted.
     """
-    valid = batch.src_valid[:, :-1] & batch.src_valid[:, 1:]
+    valid = src_valid[:, :-1] & src_valid[:, 1:]
     followed = pad(valid, (0, 1))[:, 1:]
-    return batch.src[:, 1:].where(followed, batch.tgt_in[:, :1]), valid
+    return src[:, 1:].where(followed, tgt_in[:, :1]), valid
 
 
 class LanguageModelModule(TrainingModule):
