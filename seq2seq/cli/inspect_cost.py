@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seq2seq.cli import UsageError
-from seq2seq.cli.inspect_model import HELP, VOCAB_HELP, Subject, find_model, sizes
+from seq2seq.cli.inspect_model import HELP, VOCAB_HELP, Subject, check_source, find_model, sizes
 from seq2seq.cli.inspect_shapes import legend
 from seq2seq.cli.inspect_tables import Format, Grid, markdown, show
 
@@ -85,8 +85,7 @@ def _sizes(subject: Subject, batch: int, length: int | None, src: int | None, tg
         raise UsageError("--length sets source and target; give it, or --src and --tgt")
     usual = length if length is not None else LENGTH
     source = src if src is not None else 0 if subject.decoder_only else usual
-    if source == 0 and not subject.decoder_only:
-        raise UsageError("--src 0 is for decoder-only models, which read plain text too; this one has an encoder")
+    check_source(subject, source)
     given = sizes(subject, batch=batch, source=source, target=tgt if tgt is not None else usual)
     if subject.config.positions is PositionKind.learned and subject.config.max_positions is not None:
         check_positions(max(given.row, 0 if subject.decoder_only else source), subject.config.max_positions)

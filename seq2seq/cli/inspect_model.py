@@ -79,6 +79,16 @@ def find_model(given: str, vocab_size: int | None) -> Subject:
     )
 
 
+def check_source(subject: Subject, source: int) -> None:
+    """Refuse plain text for a model with an encoder.
+
+    Raises:
+        UsageError: then.
+    """
+    if source == 0 and not subject.decoder_only:
+        raise UsageError("--src 0 is for decoder-only models, which read plain text too; this one has an encoder")
+
+
 def build(subject: Subject) -> "Transformer":
     """The network: with its weights, if it has any; a very large configuration on the meta device, without memory."""
     import torch

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seq2seq.cli.inspect_model import HELP, VOCAB_HELP, build, find_model
+from seq2seq.cli.inspect_model import HELP, VOCAB_HELP, build, check_source, find_model
 from seq2seq.cli.inspect_tables import NOTE, Format, Grid, markdown, show
 
 if TYPE_CHECKING:
@@ -66,8 +66,9 @@ def shapes(
     from seq2seq.inspection.walk import Mode
 
     subject = find_model(model, vocab_size)
-    network = build(subject)
     source = src if src is not None else 0 if subject.reads_text else 5
+    check_source(subject, source)
+    network = build(subject)
     modes = list(Mode) if mode is Modes.all else [Mode[mode.name]]
     walks = [walk(network, one, batch=batch, source=source, target=tgt) for one in modes]
     if format_ is Format.json:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from seq2seq.config import Activation, NormKind, NormPlacement
+from seq2seq.config import Activation, NormKind, NormPlacement, PositionKind
 from seq2seq.inspection.cost import Sizes, parameter_parts
 from seq2seq.inspection.formulas import Figure
 
@@ -29,7 +29,7 @@ def training_memory(sizes: Sizes) -> list[MemoryPart]:
     freed memory.
 
     How near it is, on a CPU (transformer_small with 8,000 and transformer_base with 16,000 pieces, 1,024 target pieces
-    a batch): the activations are within 4% of what autograd keeps; the whole is 5% to 15% above what is allocated with
+    a batch): the activations are within 1% of what autograd keeps; the whole is 5% to 15% above what is allocated with
     one batch a step and 2% to 5% below with two; the process grows by 7% to 43% more than the estimate.
     """
     parameters = sum(part.total for part in parameter_parts(sizes))
@@ -55,19 +55,22 @@ def kept_by_layers(sizes: Sizes, stack: str) -> Figure:
 
     Of each sublayer its input and its sum with the residual, and one more with dropout and one with RMSNorm; queries,
     keys, values and context of attention, once more for each change to queries and keys; the inside of the feed-forward
-    network.
+    network; the sums of softmax by head, and what norms divide by.
     """
     config = sizes.config
     length = "S" if stack == "encoder" else "T"
     cross = stack == "decoder" and not sizes.decoder_only
-    own = 2 + (config.dropout > 0) + (config.norm is NormKind.rms_norm)
+    sublayers, rms = (3 if cross else 2), config.norm is NormKind.rms_norm
+    own = 2 + (config.dropout > 0) + rms
     normed = 2 if config.qk_norm else 0
-    changed = max(normed, 1 if config.positions.name == "rope" else 0)
+    changed = max(normed, 1 if config.positions is PositionKind.rope else 0)
     width = {
-        "D": own * (3 if cross else 2),
+        "D": own * sublayers,
         "H K": 2 + changed + (2 + normed if cross else 0),
         "G K": 2 + changed,
         "F": _feed_forward_copies(sizes),
+        "H": (sublayers - 1) * (2 if config.qk_norm else 1),
+        "": sublayers * (1 if rms else 2),
     }
     terms = [f"{copies} N B {length} {letters}" for letters, copies in width.items()]
     if cross:
@@ -95,11 +98,14 @@ def _feed_forward_copies(sizes: Sizes) -> int:
 def kept_at_the_ends(sizes: Sizes) -> list[Figure]:
     """Numbers that are kept outside of the layers: embeddings, final norms, the predicted positions."""
     config, letters = sizes.config, sizes.letters("decoder")
-    once = (config.dropout > 0) + (config.norm_placement is NormPlacement.pre)
+    final_norm = 1 + (config.norm is NormKind.rms_norm) if config.norm_placement is NormPlacement.pre else 0
     figures = [Figure.of(f"B {sizes.predicted} D + B {sizes.predicted} V", letters)]
     for length in ("T",) if sizes.decoder_only else ("S", "T"):
-        if once:
-            figures.append(Figure.of(f"{once} B {length} D", letters))
+        copies = final_norm + (config.dropout > 0) + (length == "S")  # cross-attention keeps the encoder's output
+        if copies:
+            figures.append(Figure.of(f"{copies} B {length} D", letters))
+        if config.positions is PositionKind.rope:
+            figures.append(Figure.of(f"2 B {length} K", letters))
     return figures
 
 
