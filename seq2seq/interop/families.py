@@ -28,6 +28,7 @@ from seq2seq.interop.families_options import (
     MARIAN_OUTPUT_BIAS,
     MARIAN_TYING,
     MARIAN_WIDTHS,
+    NO_DROPOUT,
     MisfitError,
     Options,
     Row,
@@ -140,8 +141,6 @@ def _no_window(options: Options) -> None:
 
 
 _EVERYWHERE: Options = {"quantization_config": None}
-_DROPOUTS = ("dropout", "activation_dropout")
-_UNREAD = ("vocab_multiple",)
 
 _DECODER_ONLY = {
     "architecture": Architecture.decoder_only,
@@ -181,7 +180,7 @@ MARIAN = Family(
         "gated": False,
         "prefix_lm": False,
     },
-    unread=(*_UNREAD, "rope", "max_positions"),
+    unread=("vocab_multiple", "rope", "max_positions"),
     expected={
         **_EVERYWHERE,
         "normalize_before": False,
@@ -219,7 +218,7 @@ GPT2 = Family(
         "feed_forward_bias": True,
         "gated": False,
     },
-    unread=(*_UNREAD, "activation_dropout", "rope"),
+    unread=("vocab_multiple", "activation_dropout", "rope"),
     expected={
         **_EVERYWHERE,
         "scale_attn_weights": True,
@@ -254,6 +253,7 @@ def _llama_like(
             activation("hidden_act", "silu"),
             same("rms_norm_eps", "norm_eps", 1e-6),
             same("attention_dropout", "attention_dropout", 0.0),
+            NO_DROPOUT,
             ROPE,
             *own_rows,
         ),
@@ -264,7 +264,7 @@ def _llama_like(
             "gated": True,
             **fixed,
         },
-        unread=(*_UNREAD, *_DROPOUTS, "max_positions"),
+        unread=("vocab_multiple", "activation_dropout", "max_positions"),
         expected=_EVERYWHERE,
         weights=weights,
         left_out=re.compile(r"lm_head\.weight|model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq"),

@@ -178,6 +178,9 @@ def decoder_tying(default: bool) -> Row:
     )
 
 
+NO_DROPOUT = Row((), (), ("dropout",), read=lambda: (0.0,), write=lambda config: {})
+"""There is none; ours is left out, as it changes nothing in a trained model."""
+
 MARIAN_OUTPUT_BIAS = Row((), (), ("output_bias",), read=lambda: (True,), write=lambda config: {})
 """There always is one; it is zero where ours has none."""
 

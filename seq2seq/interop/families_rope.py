@@ -30,8 +30,8 @@ _INFERRED = ("mscale", "mscale_all_dim")
 def _read(
     parameters: Options | None,
     scaling: Options | None,
-    base: float | None,
-    partial: float | None,
+    base: int | float | None,
+    partial: int | float | None,
     original: int | None,
     longest: int | None,
 ) -> tuple[RopeConfig]:

@@ -84,6 +84,8 @@ def byte_level_json(vocabulary: bytes, merges: bytes, special: Sequence[str]) ->
     """
     try:
         ids = json.loads(vocabulary)
+        if not isinstance(ids, dict):
+            raise ValueError("vocab.json is not an object")
         marked = [_added(ids[piece], piece, special=True) for piece in special if piece in ids]
         lines = merges.decode("utf-8").split("\n")
         pairs = [line.split() for line in lines if line.strip() and not line.startswith("#version")]
