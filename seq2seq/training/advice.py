@@ -3,6 +3,7 @@
 import logging
 
 from seq2seq.config import ModelConfig, NormPlacement, TrainConfig
+from seq2seq.training.schedule import noam_lr
 
 log = logging.getLogger(__name__)
 
@@ -10,6 +11,9 @@ DEEP = 12
 """Post-LN stacks with more layers than this often do not train at all (Wang et al. 2022, arXiv:2203.00555)."""
 LEAST_WARMUP = 100
 """Fewer steps are no warm-up for a Post-LN stack (Xiong et al. 2020, arXiv:2002.04745)."""
+
+GENTLE = 5e-4
+"""Fine-tuning at a higher rate than this usually costs more of what a model knows than it gains."""
 
 
 def advise(config: TrainConfig, steps_an_epoch: int) -> None:
@@ -36,6 +40,21 @@ def advise(config: TrainConfig, steps_an_epoch: int) -> None:
         )
     if config.model.norm_placement is NormPlacement.post:
         _advise_post(config.model, warmup, steps)
+    if config.init.from_ is not None:
+        _advise_rate(config)
+
+
+def _advise_rate(config: TrainConfig) -> None:
+    """Warn of a learning rate that is meant for random weights."""
+    warmup, factor = config.optim.warmup_steps, config.optim.lr_factor
+    peak = noam_lr(warmup, d_model=config.model.d_model, warmup_steps=warmup, factor=factor)
+    if peak > GENTLE:
+        log.warning(
+            "the learning rate rises to %.1e, at which a fine-tuned model forgets much of what it knows; choose a "
+            "smaller one, for example optim.lr_factor=%.2g",
+            peak,
+            factor * GENTLE / peak / 2,
+        )
 
 
 def _advise_post(model: ModelConfig, warmup: int, steps: int | None) -> None:

@@ -4,6 +4,7 @@ import logging
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
@@ -66,10 +67,28 @@ def monitored(config: TrainConfig, *, own_metrics: bool) -> Monitor:
     return Monitor(metric, direction)
 
 
-def best_checkpoints(monitor: Monitor, keep: int, folder: Path) -> ModelCheckpoint:
+class KeptCheckpoints(ModelCheckpoint):
+    """Lightning's callback, which after a resume knows the files that it has kept also when the run has been moved."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a checkpoint's state, its paths changed to where the files are now, if all of them are there."""
+        now = Path(str(self.dirpath))
+
+        def moved(path: str) -> str:
+            return str(now / Path(path).name) if path else path
+
+        kept = {moved(path): score for path, score in state_dict["best_k_models"].items()}
+        if all(Path(path).is_file() for path in kept):
+            names = ("best_model_path", "kth_best_model_path", "last_model_path")
+            paths = {name: moved(state_dict[name]) for name in names}
+            state_dict = state_dict | paths | {"dirpath": self.dirpath, "best_k_models": kept}
+        super().load_state_dict(state_dict)
+
+
+def best_checkpoints(monitor: Monitor, keep: int, folder: Path) -> KeptCheckpoints:
     """Keeps the weights of the best validations."""
     metric = monitor.metric.rpartition("/")[2]
-    return ModelCheckpoint(
+    return KeptCheckpoints(
         dirpath=folder,
         filename=f"best_step_{{step:06d}}_{metric}_{{{monitor.metric}:.4f}}",
         monitor=monitor.metric,
@@ -80,9 +99,9 @@ def best_checkpoints(monitor: Monitor, keep: int, folder: Path) -> ModelCheckpoi
     )
 
 
-def recent_checkpoints(keep: int, folder: Path) -> ModelCheckpoint:
+def recent_checkpoints(keep: int, folder: Path) -> KeptCheckpoints:
     """Keeps the weights of the latest validations, for averaging."""
-    return ModelCheckpoint(
+    return KeptCheckpoints(
         dirpath=folder,
         filename="recent_step_{step:06d}",
         monitor="step",
@@ -93,9 +112,9 @@ def recent_checkpoints(keep: int, folder: Path) -> ModelCheckpoint:
     )
 
 
-def last_checkpoint(folder: Path) -> ModelCheckpoint:
+def last_checkpoint(folder: Path) -> KeptCheckpoints:
     """Keeps everything that a run needs to go on, from the latest validation, interrupt or error."""
-    return ModelCheckpoint(
+    return KeptCheckpoints(
         dirpath=folder,
         filename="last",
         save_top_k=1,

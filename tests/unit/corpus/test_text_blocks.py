@@ -146,3 +146,12 @@ def test_batches_hold_so_many_blocks_and_the_last_one_the_rest():
 def test_ids_are_what_embeddings_take():
     batch = epoch_blocks(text(), 8, apart=True)[[0, 1]]
     assert batch.ids.dtype == batch.targets.dtype == batch.documents.dtype == torch.long
+
+
+def test_stretches_are_spread_over_the_text_and_stay_within_a_document():
+    encoded = text([4, 1, 3])  # BOS 10 11 12 13 EOS  BOS 14 EOS  BOS 15 16 17 EOS
+    assert encoded.stretches(3, 2) == [[BOS, 10, 11], [14]]
+    assert encoded.stretches(100, 3) == [[BOS, 10, 11, 12, 13], [13], [BOS, 15, 16, 17]]
+    every = [[BOS, 10], [10, 11], [11, 12], [12, 13], [13], [BOS, 14], [14], [BOS, 15], [15, 16], [16, 17], [17]]
+    assert encoded.stretches(2, 100) == every
+    assert encoded.stretches(3, 0) == []

@@ -1,5 +1,6 @@
 """A corpus of turned-round sentences, its tokenizer, and options of a model that learns in seconds."""
 
+import dataclasses
 import random
 
 import pytest
@@ -7,10 +8,12 @@ import pytest
 from seq2seq.config import (
     Accelerator,
     DataConfig,
+    DataKind,
     DecodeConfig,
     ModelConfig,
     OptimConfig,
     TokenizerConfig,
+    TokenizerKind,
     TrainConfig,
     TrainerConfig,
 )
@@ -63,3 +66,23 @@ def train_config(corpus_files) -> TrainConfig:
         decode=DecodeConfig(beam_size=1),
         trainer=TrainerConfig(max_steps=6, validate_every=3, log_every=2, accelerator=Accelerator.cpu, num_threads=1),
     )
+
+
+@pytest.fixture
+def gpt_config(train_config, families) -> TrainConfig:
+    """A decoder-only model on the same pairs."""
+    data = dataclasses.replace(train_config.data, max_length=40)
+    return dataclasses.replace(train_config, model=families("gpt2", dropout=0.1), data=data)
+
+
+@pytest.fixture
+def text_config(gpt_config, tmp_path) -> TrainConfig:
+    """A language model on plain text, letter by letter."""
+    (tmp_path / "t.txt").write_text("\n".join(reversed_pairs(60)[0]) + "\n", encoding="utf-8")
+    how = TokenizerConfig(
+        kind=TokenizerKind.char, vocab_size=60, byte_fallback=False, keep_whitespace=True, normalization="identity"
+    )
+    data = DataConfig(
+        kind=DataKind.text, train_text=str(tmp_path / "t.txt"), block_length=32, batch_tokens=96, tokenizer=how
+    )
+    return dataclasses.replace(gpt_config, data=data)

@@ -11,8 +11,20 @@ import torch
 from pytorch_lightning import Callback
 
 from seq2seq.bundle import load_bundle
-from seq2seq.config import Accelerator, Direction, FinalWeights, TokenizerConfig, to_dict
+from seq2seq.config import (
+    Accelerator,
+    Direction,
+    Documents,
+    FinalWeights,
+    GenerateConfig,
+    ModelConfig,
+    PositionKind,
+    Task,
+    TokenizerConfig,
+    to_dict,
+)
 from seq2seq.evaluation.metrics import corpus_scores
+from seq2seq.generator import Ended, Generator
 from seq2seq.text.lines import read_lines
 from seq2seq.training.averaging import average_checkpoints, checkpoint_weights
 from seq2seq.training.fit import fit
@@ -42,6 +54,16 @@ class Steps(Callback):
         self.seen.append(
             (trainer.global_step, [part.indices for part in batch], trainer.optimizers[0].param_groups[0]["lr"])
         )
+
+
+class Blocks(Callback):
+    """Notes the pieces of every step."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        self.seen.append((trainer.global_step, [part.ids.tolist() for part in batch]))
 
 
 def test_a_run_writes_all_that_its_folder_promises(train_config, tmp_path, caplog):
@@ -336,3 +358,82 @@ def test_a_resumed_run_says_where_it_goes_on(train_config, tmp_path, caplog):
     with caplog.at_level(logging.INFO):
         fit(dataclasses.replace(change(train_config, max_steps=3), resume=last), tmp_path / "run")
     assert "going on from step 2, epoch 0" in caplog.text
+
+
+def test_a_decoder_only_run_translates_as_any_other(gpt_config, tmp_path):
+    run = tmp_path / "run"
+    result = fit(change(gpt_config, max_steps=2, validate_every=2), run, [MetricsCsv(str(run))])
+    bundle = load_bundle(result.bundle)
+    assert (result.task, bundle.task) == (Task.translation, Task.translation)
+    text = read_text(gpt_config.data, gpt_config.seed).raw_valid
+    answers = [answer.text for answer in Translator(bundle).translate(text.source)]
+    (bleu,) = corpus_scores(answers, [text.target], metrics=("bleu",))
+    assert [float(row["valid/bleu"]) for row in rows(run) if row["valid/bleu"]] == [pytest.approx(bleu.score, abs=1e-6)]
+
+
+def test_a_run_on_plain_text_is_judged_by_its_likelihood_and_ends_in_a_language_model(text_config, tmp_path, caplog):
+    run = tmp_path / "run"
+    with caplog.at_level(logging.INFO):
+        result = fit(change(text_config, max_steps=12, validate_every=6), run, [MetricsCsv(str(run))])
+    bundle = load_bundle(result.bundle)
+    assert (result.task, bundle.task) == (Task.language_model, Task.language_model)
+    logged = [row for row in rows(run) if row["valid/nll"]]
+    assert [row["step"] for row in logged] == ["6", "12"]
+    assert result.best_score == pytest.approx(min(float(row["valid/nll"]) for row in logged), abs=1e-6)
+    assert bundle.provenance["monitor"] == "valid/nll"
+    assert len([*(run / "checkpoints").glob("best_step_*_nll_*.ckpt")]) == 2
+    assert all(float(row["valid/bits_per_byte"]) > 0 and float(row["valid/nll_per_character"]) > 0 for row in logged)
+    samples = [json.loads(line) for line in (run / "samples.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
+    assert [sample["step"] for sample in samples] == [6, 6, 6, 12, 12, 12]
+    assert "the last 10% of the text is for validation" in caplog.text
+    (written,) = Generator(bundle).generate(["alpha "], GenerateConfig(max_new_pieces=5))
+    assert len(written.ids) == 5 or written.ended is Ended.eos
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_resumed_run_on_plain_text_takes_the_same_path_bit_for_bit(text_config, tmp_path, apart):
+    changes = {"documents_apart": apart, "documents": Documents.line if apart else Documents.file}
+    data = dataclasses.replace(text_config.data, **changes)
+    config = change(
+        dataclasses.replace(text_config, data=data), accumulate=2, validate_every=5, max_steps=11, num_samples=0
+    )
+    straight, stopped, resumed = Blocks(), Blocks(), Blocks()
+    fit(config, tmp_path / "a", callbacks=[straight])
+    fit(change(config, max_steps=4), tmp_path / "b", callbacks=[stopped])
+    last = tmp_path / "b" / "checkpoints" / "last.ckpt"
+    fit(dataclasses.replace(config, resume=str(last)), tmp_path / "b", callbacks=[resumed])
+    assert straight.seen == stopped.seen + resumed.seen
+    one, two = (checkpoint_weights(tmp_path / name / "checkpoints" / "last.ckpt") for name in "ab")
+    assert all(torch.equal(value, two[name]) for name, value in one.items())
+
+
+def test_a_resumed_decoder_only_run_takes_the_same_path_bit_for_bit(gpt_config, tmp_path):
+    optim = dataclasses.replace(gpt_config.optim, loss_on_source=True)
+    decode = dataclasses.replace(gpt_config.decode, max_length=4)
+    config = dataclasses.replace(gpt_config, optim=optim, decode=decode)
+    config = change(config, accumulate=2, validate_every=5, max_steps=8)
+    straight, stopped, resumed = Steps(), Steps(), Steps()
+    fit(config, tmp_path / "a", callbacks=[straight])
+    fit(change(config, max_steps=4), tmp_path / "b", callbacks=[stopped])
+    last = tmp_path / "b" / "checkpoints" / "last.ckpt"
+    fit(dataclasses.replace(config, resume=str(last)), tmp_path / "b", callbacks=[resumed])
+    assert straight.seen == stopped.seen + resumed.seen
+    one, two = (checkpoint_weights(tmp_path / name / "checkpoints" / "last.ckpt") for name in "ab")
+    assert all(torch.equal(value, two[name]) for name, value in one.items())
+
+
+def test_a_validation_pair_beyond_the_learned_positions_is_refused_before_training(gpt_config, tmp_path):
+    for side, words in (("v.src", 30), ("v.tgt", 60)):
+        (tmp_path / side).write_text("alpha\n" + "alpha " * words + "\n", encoding="utf-8")
+    files = {"valid_source": str(tmp_path / "v.src"), "valid_target": str(tmp_path / "v.tgt")}
+    config = dataclasses.replace(gpt_config, data=dataclasses.replace(gpt_config.data, **files))
+    with pytest.raises(
+        ValueError, match=r"pair 2 of the validation text takes \d+ positions, model\.max_positions=80 is"
+    ):
+        fit(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    few = ModelConfig(24, 4, 20, 1, 1, positions=PositionKind.learned, max_positions=40)
+    with pytest.raises(
+        ValueError, match=r"pair 2 of the validation text takes \d\d positions, model\.max_positions=40"
+    ):
+        fit(dataclasses.replace(config, model=few), tmp_path / "run")

@@ -86,3 +86,13 @@ def test_a_terminal_gets_a_bar_on_stderr_and_the_log_no_lines(clock, caplog):
         progress.teardown(trainer(50), MODULE, "fit")
     assert progress.progress is None
     assert not caplog.records
+
+
+def test_a_language_model_is_told_by_its_likelihood(clock, caplog):
+    progress = TrainingProgress(Limits(max_steps=200))
+    progress.console = Console(file=io.StringIO(), force_terminal=False)
+    metrics = {"valid/nll": torch.tensor(1.2344)}
+    with caplog.at_level(logging.INFO):
+        clock[0] += 31
+        progress.on_train_batch_end(trainer(50, metrics))
+    assert caplog.records[0].getMessage().startswith("epoch 1 step 50 valid nll 1.234, ")
