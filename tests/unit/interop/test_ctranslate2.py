@@ -22,6 +22,7 @@ from seq2seq.config import (
     Task,
     Tying,
 )
+from seq2seq.interop import export_hugging_face, import_hugging_face
 from seq2seq.interop.ctranslate2 import (
     MOST_POSITIONS,
     check_quantization,
@@ -34,6 +35,7 @@ from seq2seq.interop.ctranslate2_readme import readme
 from seq2seq.interop.ctranslate2_weights import fill_output, fill_stack, quantize
 from seq2seq.models import DecoderOnly, build_model
 from seq2seq.nn.rotary import scaled_frequencies
+from seq2seq.text.marian import MarianTokenizer
 from seq2seq.text.sentence_piece import SentencePieceTokenizer
 from seq2seq.text.tokenizer import Tokenizer
 from seq2seq.translator import Translator
@@ -356,3 +358,62 @@ def test_the_program_in_the_readme_begins_and_ends_as_the_model_does(tokenizer):
     assert "pieces = [['<s>'] + source.encode(line, out_type=str) for line in lines]" in text
     assert f"end_token=['</s>', {names[17]!r}]" in text
     assert f"if piece not in ['</s>', {names[17]!r}, '<unk>']" in text
+
+
+def with_json_tokenizer(bundle: Bundle, folder: Path) -> Bundle:
+    """The bundle as it comes back from a Hugging Face folder, with its tokenizer as tokenizer.json."""
+    export_hugging_face(bundle, folder)
+    made = import_hugging_face(folder)
+    assert made.source_tokenizer.format == "huggingface"
+    return made
+
+
+@pytest.mark.parametrize("task", Task)
+def test_the_program_in_the_readme_reads_a_tokenizer_json(families, tokenizer, tmp_path, monkeypatch, task):
+    config = families("llama", output_bias=False)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        model = build_model(config, tokenizer.vocab_size, tokenizer.vocab_size).eval()
+    bundle = with_json_tokenizer(Bundle(model, config, tokenizer, tokenizer, task=task), tmp_path / "hub")
+    bundle = dataclasses.replace(bundle, decode=DecodeConfig(beam_size=1, max_length=9, penalty_form=PenaltyForm.none))
+    export_ctranslate2(bundle, tmp_path / "model")
+    names = json.loads((tmp_path / "model" / "vocabulary.json").read_text(encoding="utf-8"))
+    library = pytest.importorskip("tokenizers").Tokenizer.from_file(str(tmp_path / "model" / "tokenizer.json"))
+    for line in LINES:
+        found = library.encode(line, add_special_tokens=False)
+        assert [names[id_] for id_ in found.ids] == found.tokens
+        assert found.ids == bundle.source_tokenizer.encode(line)
+    assert (tmp_path / "model" / "target_tokenizer.json").exists() == (task is Task.translation)
+    lines = printed(tmp_path / "model", LINES, monkeypatch)
+    if task is Task.translation:
+        for line, answer in zip(lines, Translator(bundle, "cpu").translate(LINES), strict=True):
+            assert answer.text
+            assert line.startswith(answer.text)
+    else:
+        assert any(lines)
+
+
+def test_a_marian_tokenizer_has_ids_of_its_own_and_starts_from_its_padding(families, tokenizer, tmp_path, monkeypatch):
+    pieces = tokenizer.pieces(range(61))
+    order = [2, 3, *range(4, 61), 0]  # </s>, <unk>, ..., <pad>, and no <s>
+    table = {pieces[id_]: place for place, id_ in enumerate(order)} | {">>fra<<": 60}
+    marian = MarianTokenizer(tokenizer.model, json.dumps(table).encode("utf-8"), bos=59)
+    config = families("marian", output_bias=True)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(2)
+        model = build_model(config, 61, 61).eval()
+        model.output_bias[marian.special.eos] = 0.5
+    decode = DecodeConfig(beam_size=1, penalty_form=PenaltyForm.none)
+    bundle = Bundle(model, config, marian, marian, decode=decode)
+    export_ctranslate2(bundle, tmp_path / "model")
+    described = json.loads((tmp_path / "model" / "config.json").read_text(encoding="utf-8"))
+    assert (described["decoder_start_token"], described["bos_token"], described["eos_token"]) == (
+        "<pad>",
+        "<pad>",
+        "</s>",
+    )
+    assert "['>>fra<<', *source.encode(line, out_type=str)]" in (tmp_path / "model" / "README.md").read_text("utf-8")
+    answers = Translator(bundle, "cpu").translate(LINES)
+    assert any(answer.text for answer in answers)
+    for line, answer in zip(printed(tmp_path / "model", LINES, monkeypatch), answers, strict=True):
+        assert line.startswith(answer.text) if answer.candidates[0].hit_limit else line == answer.text
