@@ -54,10 +54,13 @@ def cost(
 ) -> None:
     """Count what a model costs, without building it: each number with the formula that gives it.
 
-    Parameters by part, tied ones once; multiply-adds of matrix products in a pass and in a decode step, and against
-    length; bytes of the cache; and an estimate of the memory of training in float32: weights, gradients, Adam's
-    moments, activations, logits, without torch itself (about 300 MB) and what single operations need. On a CPU it is
-    within 15% of what is allocated; the process grows by up to 43% more, as freed memory is not all given back.
+    Parameters by part, tied ones once; multiply-adds of matrix products in a
+    pass, in a decode step and against length; bytes of the cache; and an
+    estimate of the memory of training in float32: weights, gradients, Adam's
+    moments, activations, logits. It leaves out torch itself (about 300 MB)
+    and what single operations need. Measured on a CPU it is within 15% of
+    what is allocated, but the process grows by up to 43% more than it says,
+    as freed memory is not all given back.
     """
     subject = find_model(model, vocab_size)
     given = _sizes(subject, batch, length, src, tgt)
@@ -173,7 +176,7 @@ def _legend(given: "Sizes") -> list[str]:
         own.pop("U")
     if given.decoder_only:
         own.pop("S", None)
-        return [line.replace("target pieces", "positions") for line in legend(own)]
+        return legend(own)
     encoder = given.letters("encoder")
     return legend(own | {f"{letter} (encoder)": encoder[letter] for letter in "FNV" if encoder[letter] != own[letter]})
 

@@ -57,9 +57,11 @@ def shapes(
 ) -> None:
     """Walk through a model: each operation, its shape in letters and in a real pass, parameters, multiply-adds.
 
-    A pass is run, without padding, and every tensor is looked at; nothing is worked out from the options. The letters
-    are those of the package's annotations. A tied matrix is counted where it is first used. Multiply-adds are those of
-    matrix products. A bundle runs with its weights, a configuration with random ones, or on torch's meta device,
+    A pass is run, without padding, and every tensor is looked at; nothing is
+    worked out from the options. The letters are those of the package's
+    annotations. A tied matrix is counted where it is first used.
+    Multiply-adds are those of matrix products. A bundle runs with its
+    weights, a configuration with random ones, or on torch's meta device,
     without memory for any, if it has more than 100 million parameters.
     """
     from seq2seq.inspection.shapes import walk
@@ -96,7 +98,8 @@ def legend(letters: dict[str, int]) -> list[str]:
 
     order = list(MEANINGS)
     known = sorted(letters.items(), key=lambda item: (order.index(item[0][0]), item[0]))
-    return [f"{letter}={size:,} {MEANINGS[letter[0]]}" for letter, size in known]
+    text = {"T": "positions"} if "S" not in letters and "P" not in letters else {}  # no source, no target
+    return [f"{letter}={size:,} {(MEANINGS | text)[letter[0]]}" for letter, size in known]
 
 
 def _print(text: str, *, bold: bool = False) -> None:

@@ -170,6 +170,7 @@ def test_tables_keep_to_the_width_of_the_terminal(command, width):
 def test_the_table_has_symbol_beside_size_and_tells_the_letters():
     shown = inspect("shapes", "transformer_tiny", "--src", 5, "--tgt", 4, "--mode", "training").stdout
     assert "T=4 target pieces" in shown
+    assert "T=4 positions" in inspect("shapes", "gpt_tiny", "--src", 0, "--mode", "step").stdout
     assert ["scores", "[B,H,T,S]", "[2,2,4,5]", "1,280"] in [line.split() for line in shown.splitlines()]
 
 

@@ -1,11 +1,14 @@
 """Every number of a formula is the number that is measured: on networks, real passes and real caches."""
 
 import dataclasses
+import math
 from collections import Counter
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from seq2seq.config import (
     Activation,
@@ -185,6 +188,25 @@ def test_for_each_token_attention_alone_grows_with_the_length_and_twice_the_leng
     assert (scores[0].formula, products[0].formula) == ("B H T^2", "2 N B T^2 D")
     assert [figure.value for figure in scores] == [B * 2 * 16, 4 * B * 2 * 16]
     assert products[1].value == 4 * products[0].value
+
+
+@pytest.mark.parametrize("family", ["paper", "modern"])
+def test_training_takes_about_three_times_the_products_of_a_pass(family):
+    model = build_model(FAMILIES[family], V, V)
+    src, tgt = torch.zeros(B, S, dtype=torch.long), torch.zeros(B, T, dtype=torch.long)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        model(src, torch.ones_like(src, dtype=torch.bool), tgt).sum().backward()
+    forward = sum(part.figure.value for part in cost.forward_parts(sizes_of(family)))
+    assert counter.get_total_flops() / 2 / forward == pytest.approx(3, rel=0.02)
+
+
+def test_numbers_of_the_scores_are_those_that_flow():
+    found = walk(build_model(PAPER, V, V), Mode.training, batch=B, source=S, target=T)
+    sizes = [
+        math.prod(op.shape) for op in found.operations if (op.stack, op.layer, op.name) == ("decoder", 0, "scores")
+    ]
+    letters = sizes_of("paper").letters()
+    assert sizes == [formulas.score_elements(letters, keys).value for keys in ("T", "S")]
 
 
 @pytest.mark.parametrize("family", ["paper", "gpt"])
