@@ -20,6 +20,7 @@ from seq2seq.training.text import check_sampling, prepare_tokenizers, read_text
 from seq2seq.training.text_data_module import TextDataModule
 from seq2seq.training.validation import ValidationBleu
 from seq2seq.translator import Translator
+from seq2seq.translator.long_lines import fit, longest_source
 
 
 @dataclass(frozen=True)
@@ -121,12 +122,12 @@ def _check_source_lengths(config: TrainConfig, lines: Sequence[str], tokenizers:
     """Refuse a validation line that the first validation would refuse, before the training that leads to it."""
     if config.decode.long_lines is not LongLines.error:
         return
+    longest = longest_source(config.model)
     for number, ids in enumerate(tokenizers.source.encode_batch(lines), start=1):
-        if len(ids) >= config.decode.max_source_length:
-            raise ValueError(
-                f"line {number} of the validation source has {len(ids) + 1} pieces, decode.max_source_length is "
-                f"{config.decode.max_source_length}; shorten it, raise the limit, or choose decode.long_lines=truncate"
-            )
+        try:
+            fit(ids, tokenizers.source, config.decode, number, longest)
+        except ValueError as problem:
+            raise ValueError(f"the validation source cannot be translated: {problem}") from problem
 
 
 def _check_valid_lengths(config: TrainConfig, data: ParallelDataModule) -> None:

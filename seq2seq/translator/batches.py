@@ -68,15 +68,19 @@ def pad(
     return batching.pad(sequences, filler).to(device), batching.lengths_mask([*map(len, sequences)]).to(device)
 
 
-def length_limits(decode: DecodeConfig, source_length: int, prefix_length: int) -> tuple[int, int]:
+def length_limits(
+    decode: DecodeConfig, source_length: int, prefix_length: int, positions: int | None = None
+) -> tuple[int, int]:
     """Fewest and most target pieces, EOS included, for a source of `source_length` pieces, EOS included.
 
     The absolute options win over the relative ones: `max_length` caps everything, `min_length` and a prefix raise a
-    relative limit that has no room for them.
+    relative limit that has no room for them. What the model has no `positions` for cannot be at all.
     """
     longest = math.ceil(decode.max_length_factor * source_length + decode.max_length_offset)
     longest = max(longest, decode.min_length, prefix_length + decode.max_length_offset)
     if decode.max_length is not None:
         longest = min(longest, decode.max_length)
+    if positions is not None:
+        longest = min(longest, positions)
     shortest = max(decode.min_length, math.ceil(decode.min_length_factor * source_length))
     return min(shortest, longest), longest

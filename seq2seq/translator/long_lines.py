@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from seq2seq.config import DecodeConfig, LongLines
+from seq2seq.config import Architecture, DecodeConfig, LongLines, ModelConfig, PositionKind
 from seq2seq.text.tokenizer import Tokenizer
 from seq2seq.translator.results import Candidate
 
@@ -18,7 +18,29 @@ _WIDE = re.compile("[\u3002-\u30ff\u3400-\u9fff\uff01\uff1f]")
 _CONTINUATION_BYTE = re.compile("<0x[89AB][0-9A-F]>")
 
 
-def fit(ids: list[int], tokenizer: Tokenizer, decode: DecodeConfig, line: int) -> tuple[list[list[int]], str | None]:
+def longest_source(model: ModelConfig) -> int | None:
+    """Pieces, EOS included, of the longest source that learned positions are enough for; None without such a limit.
+
+    A decoder-only model has source and target in a row: there is room for a translation as long as the source.
+    """
+    if model.positions is not PositionKind.learned:
+        return None
+    assert model.max_positions is not None
+    in_a_row = model.architecture is Architecture.decoder_only
+    return (model.max_positions + 1) // 2 if in_a_row else model.max_positions
+
+
+def longest_target(model: ModelConfig, source_length: int) -> int | None:
+    """Pieces, EOS included, of the longest target of such a source; None without a limit."""
+    if model.positions is not PositionKind.learned:
+        return None
+    assert model.max_positions is not None
+    return model.max_positions - (source_length - 1 if model.architecture is Architecture.decoder_only else 0)
+
+
+def fit(
+    ids: list[int], tokenizer: Tokenizer, decode: DecodeConfig, line: int, longest: int | None = None
+) -> tuple[list[list[int]], str | None]:
     """The parts that a line is translated in, and a notice if it was too long to be one.
 
     Args:
@@ -26,20 +48,28 @@ def fit(ids: list[int], tokenizer: Tokenizer, decode: DecodeConfig, line: int) -
         tokenizer: Knows the pieces of `ids`.
         decode: Limit and choice.
         line: Number of the line, for messages.
+        longest: Pieces that the model has positions for, as `longest_source` tells.
 
     Raises:
         ValueError: if the line is too long and `long_lines` is error, or the limit leaves no room.
     """
     limit = decode.max_source_length - 1  # EOS takes one
-    if len(ids) <= limit:
+    if len(ids) <= limit and (longest is None or len(ids) < longest):
         return [ids], None
     if limit < 1:
         raise ValueError(f"max_source_length={decode.max_source_length} leaves no room beside EOS; give at least 2")
-    found = f"line {line} has {len(ids) + 1} pieces, max_source_length is {decode.max_source_length}"
+    found, remedy = (
+        f"line {line} has {len(ids) + 1} pieces, max_source_length is {decode.max_source_length}",
+        "raise it, or ",
+    )
+    typed = "--max-source-length, "
+    if longest is not None and longest <= limit:
+        found = f"line {line} has {len(ids) + 1} pieces, the model's learned positions are enough for {longest}"
+        limit, remedy, typed = longest - 1, "", ""
     if decode.long_lines is LongLines.error:
         raise ValueError(
-            f"{found}; raise it, or choose long_lines=truncate or long_lines=split (on the command line "
-            "--max-source-length, --long truncate, --long split)"
+            f"{found}; {remedy}choose long_lines=truncate or long_lines=split (on the command line {typed}--long "
+            "truncate, --long split)"
         )
     if decode.long_lines is LongLines.truncate:
         return [ids[:limit]], f"{found}: the last {len(ids) - limit} pieces were dropped"

@@ -15,7 +15,7 @@ from seq2seq.search.length_penalty import LengthPenalty
 from seq2seq.text.lines import is_blank
 from seq2seq.translator.batches import SourceLine, length_limits, pad, take, token_batches
 from seq2seq.translator.bundle_check import check_bundle
-from seq2seq.translator.long_lines import fit, join
+from seq2seq.translator.long_lines import fit, join, longest_source, longest_target
 from seq2seq.translator.results import NOTHING, Candidate, ScoredPair, Translation
 from seq2seq.translator.scoring import score_ids
 
@@ -204,7 +204,7 @@ class Translator:
         ids = self._encode(line)
         if not ids:
             return SourceLine(number, line, (), (), None)
-        parts, notice = fit(ids, tokenizer, decode, number)
+        parts, notice = fit(ids, tokenizer, decode, number, longest_source(self.bundle.model_config))
         prefix_ids = [] if is_blank(prefix) else self.bundle.target_tokenizer.encode(prefix)
         if decode.max_length is not None and len(prefix_ids) >= decode.max_length:
             raise ValueError(
@@ -238,7 +238,11 @@ class Translator:
     ) -> list[list[Candidate]]:
         """The candidates of a batch of (source ids, target prefix)."""
         special = self.bundle.target_tokenizer.special
-        lengths = [length_limits(decode, len(source), len(prefix)) for source, prefix in parts]
+        model = self.bundle.model_config
+        lengths = [
+            length_limits(decode, len(source), len(prefix), longest_target(model, len(source)))
+            for source, prefix in parts
+        ]
         limits = SearchLimits(
             bos=special.bos,
             eos=special.eos,

@@ -234,7 +234,9 @@ def test_a_device_that_is_not_there_is_refused_before_any_work(train_config, tmp
 
 def test_a_validation_line_that_is_too_long_is_refused_before_training(train_config, tmp_path):
     decode = dataclasses.replace(train_config.decode, max_source_length=2)
-    with pytest.raises(ValueError, match=r"line \d+ of the validation source has \d+ pieces, decode.max_source_length"):
+    with pytest.raises(
+        ValueError, match=r"the validation source cannot be translated: line \d+ has \d+ pieces, max_source_"
+    ):
         fit(dataclasses.replace(train_config, decode=decode), tmp_path / "run")
     assert not (tmp_path / "run" / "checkpoints").exists()
 

@@ -88,3 +88,8 @@ def test_padding_stands_on_the_right_and_is_marked():
 )
 def test_absolute_lengths_win_over_relative_ones(options, source_length, prefix_length, expected):
     assert length_limits(DecodeConfig(**options), source_length, prefix_length) == expected
+
+
+def test_positions_that_the_model_lacks_win_over_every_option():
+    assert length_limits(DecodeConfig(min_length=9), 7, 0, 5) == (5, 5)
+    assert length_limits(DecodeConfig(), 7, 0, 100) == length_limits(DecodeConfig(), 7, 0)

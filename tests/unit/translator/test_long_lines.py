@@ -3,7 +3,7 @@ import itertools
 import pytest
 
 from seq2seq.config import DecodeConfig, LongLines
-from seq2seq.translator.long_lines import fit, join, sentence_starts, split
+from seq2seq.translator.long_lines import fit, join, longest_source, longest_target, sentence_starts, split
 from seq2seq.translator.results import Candidate
 
 
@@ -145,3 +145,27 @@ def test_one_part_stays_as_it_is_and_no_part_gives_nothing():
     only = [candidate("a", -1.0), candidate("b", -4.0)]
     assert join([only], between=" ", n_best=2) == tuple(only)
     assert join([], between=" ", n_best=2) == ()
+
+
+def test_learned_positions_limit_a_source_and_leave_a_decoder_only_model_room_for_as_much_target(families):
+    for positions, source in ((21, 11), (20, 10)):
+        alone, apart = (families(name, max_positions=positions) for name in ("gpt2", "multi_query"))
+        assert (longest_source(alone), longest_source(apart)) == (source, positions)
+        assert (longest_target(alone, source), longest_target(apart, 7)) == (positions - source + 1, positions)
+    assert longest_source(families("llama")) is longest_target(families("llama"), 5) is None
+
+
+@pytest.mark.parametrize("choice", list(LongLines))
+def test_a_line_beyond_the_learned_positions_is_treated_as_one_beyond_the_limit(tokenizer, choice):
+    ids = tokenizer.encode("der die das und der die")
+    assert fit(ids, tokenizer, decode(100, choice), 7, len(ids) + 1) == ([ids], None)
+    if choice is LongLines.error:
+        message = "line 7 has 7 pieces, the model's learned positions are enough for 4; choose long_lines=truncate"
+        with pytest.raises(ValueError, match=message):
+            fit(ids, tokenizer, decode(100, choice), 7, 4)
+        with pytest.raises(ValueError, match="max_source_length is 3; raise it"):  # the smaller limit is the one told
+            fit(ids, tokenizer, decode(3, choice), 7, 4)
+        return
+    found, notice = fit(ids, tokenizer, decode(100, choice), 7, 4)
+    assert max(map(len, found)) <= 3
+    assert notice.startswith("line 7 has 7 pieces, the model's learned positions are enough for 4: ")

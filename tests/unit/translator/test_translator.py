@@ -307,3 +307,19 @@ def test_load_gives_a_translator_of_the_bundle_on_the_device_asked_for(tiny_bund
 def test_what_is_not_a_bundle_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="is not a bundle"):
         Translator.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "multi_query"])
+def test_learned_positions_end_a_translation_and_never_crash_it(tiny_bundle, families, name):
+    tokenizer = tiny_bundle.source_tokenizer
+    torch.manual_seed(3)
+    config = families(name, max_positions=23)
+    model = build_model(config, tokenizer.vocab_size, tokenizer.vocab_size).double()
+    translator = Translator(dataclasses.replace(tiny_bundle, model=model, model_config=config))
+    lines = ["der die das", "owl " * (10 if name == "gpt2" else 20)]
+    lengths = [len(tokenizer.encode(line)) + 1 for line in lines]
+    room = [23 - length + 1 if name == "gpt2" else 23 for length in lengths]
+    found = translator.translate(lines, decode(beam_size=3, min_length=100))
+    assert [len(answer.ids) for answer in found] == room
+    with pytest.raises(ValueError, match="the model's learned positions are enough for"):
+        translator.translate(["owl " * 30])
