@@ -14,7 +14,8 @@ from seq2seq.models import DecoderOnly, Transformer, build_model
 from seq2seq.training.continuation import ValidationContinuation
 from seq2seq.training.data_module import EpochDataModule, ParallelDataModule, Tokenizers
 from seq2seq.training.first_weights import FirstWeights, freeze
-from seq2seq.training.module import LanguageModelModule, TrainingModule, TranslationModule
+from seq2seq.training.module import TrainingModule
+from seq2seq.training.objectives import LanguageModelModule, TranslationModule
 from seq2seq.training.plain_text import prepare_text_tokenizer, read_plain_text, warn_of_lost_text
 from seq2seq.training.text import check_sampling, prepare_tokenizers, read_text
 from seq2seq.training.text_data_module import TextDataModule

@@ -15,7 +15,8 @@ from seq2seq.corpus.text_blocks import EncodedText, PackedText, Part, TextBatch
 from seq2seq.models import build_model
 from seq2seq.text.special import SpecialIds
 from seq2seq.training.loss import smoothed_cross_entropy
-from seq2seq.training.module import LanguageModelModule, TrainingModule, TranslationModule
+from seq2seq.training.module import TrainingModule
+from seq2seq.training.objectives import LanguageModelModule, TranslationModule
 from seq2seq.training.schedule import noam_lr
 
 V, D = 13, 8

@@ -13,7 +13,7 @@ from seq2seq.models import build_model
 from seq2seq.nn.masks import prefix_mask
 from seq2seq.nn.positions import Places
 from seq2seq.text.special import SpecialIds
-from seq2seq.training.module import LanguageModelModule, TranslationModule, source_targets
+from seq2seq.training.objectives import LanguageModelModule, TranslationModule, source_targets
 
 V, D = 13, 8
 SOURCES = [[5, 6, 7, 2], [8, 2], [9, 10, 11, 12, 5, 2], [7, 2], [5, 5, 2], [6, 7, 8, 9, 2], [10, 2], [12, 11, 2]]
