@@ -10,10 +10,13 @@ def is_box(path: Path) -> bool:
     return (path / "box").is_file()
 
 
-def fill(path: Path, content: str) -> None:
+def fill(path: Path, content: str | BaseException) -> None:
+    """A box with the content; the problem itself comes when the box is half made."""
     with new_folder(path, is_box, "a box") as scratch:
         assert list(scratch.iterdir()) == []
-        (scratch / "box").write_text(content, encoding="utf-8")
+        (scratch / "box").write_text(str(content), encoding="utf-8")
+        if isinstance(content, BaseException):
+            raise content
 
 
 def test_the_folder_appears_whole_and_others_may_read_it(tmp_path):
@@ -41,9 +44,8 @@ def test_an_older_one_is_replaced_and_nothing_else_is(tmp_path):
 def test_a_block_that_fails_leaves_what_was_there(tmp_path, problem):
     fill(tmp_path / "box", "1")
     for name in ("box", "new"):
-        with pytest.raises(type(problem)), new_folder(tmp_path / name, is_box, "a box") as scratch:
-            (scratch / "box").write_text("2", encoding="utf-8")
-            raise problem
+        with pytest.raises(type(problem)):
+            fill(tmp_path / name, problem)
     assert [path.name for path in tmp_path.iterdir()] == ["box"]
     assert (tmp_path / "box" / "box").read_text(encoding="utf-8") == "1"
 
