@@ -229,8 +229,11 @@ class TrainConfig:
         elif only:
             needed = 2 * value - 1  # the source without its EOS, the separator and the target
             what += f", {needed} in a row,"
+        remedy = f"choose model.max_positions={needed} or more"
+        if self.init.from_ is not None:
+            remedy = f"fine-tune a model with {needed} positions or more"
         require(
             needed <= self.model.max_positions,
             f"{name}={value} lets {what} into training, but model.max_positions={self.model.max_positions} is as long "
-            f"as the learned positions are; lower {name}, or choose model.max_positions={needed} or more",
+            f"as the learned positions are; lower {name}, or {remedy}",
         )

@@ -144,5 +144,5 @@ def _check_valid_lengths(config: TrainConfig, data: ParallelDataModule) -> None:
         if needed > limit:
             raise ValueError(
                 f"pair {number} of the validation text takes {needed} positions, model.max_positions={limit} is as "
-                "long as the learned positions are; shorten it, or choose a larger model.max_positions"
+                "long as the learned positions are; shorten it or leave it out, or take a model with more positions"
             )
