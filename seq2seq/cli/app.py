@@ -6,6 +6,7 @@ The subcommands' modules import torch, Lightning and Hydra only when they run, s
 
 import io
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -51,14 +52,34 @@ class Commands(TyperGroup):
             raise SystemExit(_tell(error, 2)) from error
         except (ValueError, OSError) as error:
             raise SystemExit(_tell(error, 1)) from error
+        except (MemoryError, RuntimeError) as error:
+            if not _is_out_of_memory(error):
+                raise
+            raise SystemExit(_tell(error, 1, _too_large(error))) from error
         return result
 
 
-def _tell(error: Exception, code: int) -> int:
-    """Print the error, with its traceback where SEQ2SEQ_DEBUG is set; `code`."""
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether there is no room for a tensor; torch raises nothing of its own for that on a CPU."""
+    said = ("can't allocate memory", "out of memory", "Storage size calculation overflowed")
+    return isinstance(error, MemoryError) or any(words in str(error) for words in said)
+
+
+def _too_large(error: Exception) -> str:
+    """What was asked for, if torch or NumPy says so, and what to do."""
+    asked = re.search(r"(allocate (memory: you tried to allocate )?)([\d.]+ \w+)", str(error))
+    amount = f" for a tensor of {asked[3]}" if asked else ""
+    return (
+        f"out of memory: there is no room{amount}; give less at once (--batch-tokens or --batch, in training "
+        "data.batch_tokens), shorter text, or a smaller model"
+    )
+
+
+def _tell(error: Exception, code: int, message: str | None = None) -> int:
+    """Print the error, with its traceback where SEQ2SEQ_DEBUG is set, or another message in its place; `code`."""
     if os.environ.get("SEQ2SEQ_DEBUG", "0") not in ("", "0"):
         traceback.print_exception(error)
-    message = str(error)
+    message = message or str(error)
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         message = f"{error.filename}: {error.strerror}"
     print(f"error: {message}", file=sys.stderr)

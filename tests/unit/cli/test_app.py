@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import typer
 from typer.testing import CliRunner
 
@@ -45,10 +46,45 @@ def test_what_a_user_can_mend_is_told_in_one_line_with_a_fitting_exit_code(faili
     assert (result.exit_code, result.stderr, result.stdout) == (code, message, "")
 
 
-def test_our_own_bugs_keep_their_traceback(failing):
-    result = failing(AssertionError("beams out of order"))
+@pytest.mark.parametrize(
+    ("error", "amount"),
+    [
+        (MemoryError(), ""),
+        (
+            RuntimeError(
+                "[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you tried to "
+                "allocate 40000000000 bytes. Error code 12 (Cannot allocate memory)"
+            ),
+            " for a tensor of 40000000000 bytes",
+        ),
+        (RuntimeError("Storage size calculation overflowed with sizes=[9]"), ""),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 7.45 GiB."), " for a tensor of 7.45 GiB"),
+    ],
+)
+def test_a_tensor_that_there_is_no_room_for_is_told_in_one_line(failing, error, amount):
+    result = failing(error)
 
-    assert isinstance(result.exception, AssertionError)
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"error: out of memory: there is no room{amount}; give less at once (--batch-tokens or --batch, in training "
+        "data.batch_tokens), shorter text, or a smaller model\n"
+    )
+
+
+def test_torch_says_it_in_the_words_that_are_looked_for(failing):
+    with pytest.raises(RuntimeError) as raised:
+        torch.empty(2**60, dtype=torch.uint8)
+    assert failing(raised.value).exit_code == 1
+    with pytest.raises(RuntimeError) as raised:
+        torch.empty(2**40, 2**40)
+    assert failing(raised.value).exit_code == 1
+
+
+@pytest.mark.parametrize("error", [AssertionError("beams out of order"), RuntimeError("mat1 and mat2 do not fit")])
+def test_our_own_bugs_keep_their_traceback(failing, error):
+    result = failing(error)
+
+    assert result.exception is error
 
 
 def test_the_debug_switch_shows_the_traceback_before_the_message(failing, monkeypatch):
