@@ -261,17 +261,21 @@ def search_differences(bundle: Bundle, theirs: Any, beam_size: int) -> tuple[int
     """
     tokens = differing = 0
     for exponent in PENALTIES if beam_size > 1 else (0.0,):
-        ours = _our_search(bundle, beam_size, exponent)
+        ours = our_search(bundle, SOURCES, beam_size, exponent)
         for mine, other in zip(ours, their_search(theirs, SOURCES, beam_size, exponent), strict=True):
             tokens += len(other)
             differing += mine != other
     return tokens, differing
 
 
-def _our_search(bundle: Bundle, beam_size: int, exponent: float) -> list[list[int]]:
-    src, valid = padded([[*source, EOS] for source in SOURCES])
-    count = len(SOURCES)
-    limits = SearchLimits(BOS, EOS, (), [0] * count, [MAX_LENGTH] * count, open_end=True)
+def our_search(
+    bundle: Bundle, sources: Sequence[Sequence[int]], beam_size: int, exponent: float, max_length: int = MAX_LENGTH
+) -> list[list[int]]:
+    """What our search finds under the rules of theirs."""
+    special = bundle.target_tokenizer.special
+    src, valid = padded([[*source, special.eos] for source in sources], special.pad)
+    count = len(sources)
+    limits = SearchLimits(special.bos, special.eos, (), [0] * count, [max_length] * count, open_end=True)
     with torch.no_grad():
         found = beam_search(
             bundle.model.step,
@@ -289,8 +293,9 @@ def their_search(
     theirs: Any, sources: Sequence[Sequence[int]], beam_size: int, exponent: float, max_length: int = MAX_LENGTH
 ) -> list[list[int]]:
     """What `generate` finds, without the first piece and without padding."""
-    pair = theirs.config.is_encoder_decoder
-    rows, valid = padded([[*source, theirs.config.eos_token_id if pair else BOS] for source in sources], left=not pair)
+    config, pair = theirs.config, theirs.config.is_encoder_decoder
+    closed = [[*source, config.eos_token_id if pair else config.bos_token_id] for source in sources]
+    rows, valid = padded(closed, config.pad_token_id, left=not pair)
     found = theirs.generate(
         input_ids=rows,
         attention_mask=valid.long(),
@@ -299,7 +304,7 @@ def their_search(
         max_new_tokens=max_length,
         **({"early_stopping": "never", "length_penalty": exponent} if beam_size > 1 else {}),
     )
-    eos = theirs.config.eos_token_id
+    eos = config.eos_token_id
     cut = [row[1 if pair else rows.shape[1] :] for row in found.tolist()]
     return [row[: row.index(eos) + 1] if eos in row else row for row in cut]
 
@@ -327,10 +332,10 @@ def _same(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
     return one is not None and other is not None and one.dtype == other.dtype and torch.equal(one, other)
 
 
-def padded(rows: Sequence[Sequence[int]], left: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+def padded(rows: Sequence[Sequence[int]], pad: int = PAD, left: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
     """The rows as one tensor, and where it is real."""
     width = max(map(len, rows))
-    fill = [[PAD] * (width - len(row)) for row in rows]
+    fill = [[pad] * (width - len(row)) for row in rows]
     both = [[*gap, *row] if left else [*row, *gap] for row, gap in zip(rows, fill, strict=True)]
     lengths = torch.tensor([len(row) for row in rows])[:, None]
     places = torch.arange(width)[None]

@@ -64,7 +64,7 @@ def export_hugging_face(bundle: Bundle, folder: str | Path) -> None:
 def _choose(bundle: Bundle) -> tuple[Family, Options, dict[str, Any]]:
     """The family to write, its keys, and what an import from the same family left for it."""
     config = bundle.model_config
-    imported = bundle.provenance.get(PROVENANCE, {})
+    imported = _imported(bundle.provenance)
     families = [family for family in FAMILIES.values() if family.fixed["architecture"] is config.architecture]
     families.sort(key=lambda family: family.model_type != imported.get("config", {}).get("model_type"))
     refused: list[tuple[Family, list[str]]] = []
@@ -84,6 +84,16 @@ def _choose(bundle: Bundle) -> tuple[Family, Options, dict[str, Any]]:
         + (f" (also tried: {', '.join(others)})" if others else "")
         + "; train with these options changed, or keep the bundle"
     )
+
+
+def _imported(provenance: dict[str, Any]) -> dict[str, Any]:
+    """What an import left, of this model or of the one that it was fine-tuned from."""
+    while PROVENANCE not in provenance:
+        if "init" not in provenance:
+            return {}
+        provenance = provenance["init"].get("provenance", {})
+    found: dict[str, Any] = provenance[PROVENANCE]
+    return found
 
 
 def _complete(options: Options, bundle: Bundle, family: Family) -> None:

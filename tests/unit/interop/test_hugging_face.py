@@ -134,6 +134,17 @@ def test_only_weights_that_training_has_changed_are_written_in_float32(make, tmp
     assert json.loads((tmp_path / "two" / "config.json").read_text())["dtype"] == "float16"
 
 
+def test_a_fine_tuned_model_keeps_what_the_imported_one_had(folder, tmp_path):
+    out = folder("llama")
+    edit(out, initializer_range=0.07, eos_token_id=[2, 9])
+    bundle = import_hugging_face(out)
+    assert bundle.target_tokenizer.stop == (9,)
+    tuned = replace(bundle, provenance={"step": 3, "init": {"from": "x", "provenance": bundle.provenance}})
+    export_hugging_face(tuned, tmp_path / "tuned")
+    before, after = (json.loads((path / "config.json").read_text()) for path in (out, tmp_path / "tuned"))
+    assert before == after
+
+
 def test_an_older_folder_is_replaced_and_nothing_else(folder, make, tmp_path):
     out = folder("gpt2")
     export_hugging_face(make("marian"), out)
