@@ -56,8 +56,7 @@ def import_hugging_face(folder: str | Path) -> Bundle:
     Raises:
         FileNotFoundError: if one of these files is missing.
         ValueError: if the model is of another family, has an option that this package does not have, its weights are
-            pickled, or its files do not fit together.
-        ImportError: if its tokenizer needs the package tokenizers, and that is missing.
+            pickled, its files do not fit together, or its tokenizer needs the package tokenizers and that is missing.
     """
     folder = Path(folder)
     options = read_json(folder / CONFIG_FILE)

@@ -36,8 +36,7 @@ def export_hugging_face(bundle: Bundle, folder: str | Path) -> None:
 
     Raises:
         ValueError: if the model fits none of them, with the options that do not fit, or its tokenizer cannot be
-            written, or something else is at `folder`.
-        ImportError: if writing the tokenizer needs the package tokenizers, and that is missing.
+            written (without the package tokenizers, for one), or something else is at `folder`.
         OSError: if the folder cannot be written; nothing is left then.
     """
     bundle = in_halves(bundle)
@@ -65,11 +64,12 @@ def _choose(bundle: Bundle) -> tuple[Family, Options, dict[str, Any]]:
     """The family to write, its keys, and what an import from the same family left for it."""
     config = bundle.model_config
     imported = _imported(bundle.provenance)
+    before = imported.get("config", {}).get("model_type")
     families = [family for family in FAMILIES.values() if family.fixed["architecture"] is config.architecture]
-    families.sort(key=lambda family: family.model_type != imported.get("config", {}).get("model_type"))
+    families.sort(key=lambda family: family.model_type != before)
     refused: list[tuple[Family, list[str]]] = []
     for family in families:
-        own = imported if family.model_type == imported.get("config", {}).get("model_type") else {}
+        own = imported if family.model_type == before else {}
         options, misfits = write_options(family, config, own.get("config"))
         if family is QWEN2 and not isinstance(bundle.target_tokenizer, HuggingFaceTokenizer):
             # Whatever their files say, transformers reads tokenizers of qwen2 folders as Qwen's own.
@@ -114,6 +114,7 @@ def _complete(options: Options, bundle: Bundle, family: Family) -> None:
         options.setdefault("is_encoder_decoder", True)
     elif "max_positions" not in {name for row in family.rows for name in row.ours}:
         options.setdefault("max_position_embeddings", _trained_positions(bundle.model_config))
+    options.pop(TASK, None)
     if bundle.task is Task.translation and bundle.model_config.architecture is Architecture.decoder_only:
         options[TASK] = Task.translation.name
 
