@@ -104,6 +104,8 @@ def measure(bundle: "Bundle", sources: Sequence[str], targets: Sequence[str] | N
         pairs = _translated(bundle, sources)
     if len(pairs) < len(sources):
         print(f"left out {len(sources) - len(pairs)} of {len(sources)} lines that are blank", file=sys.stderr)
+    for number, (source, target) in enumerate(pairs, start=1):
+        bundle.model_config.check_lengths(len(source), len(target), f"sentence {number}, blank ones not counted,")
     with _bar(len(pairs)) as bar:
         return measure_heads(bundle, pairs, lambda count: bar.advance(bar.task_ids[0], count))
 

@@ -182,6 +182,28 @@ class ModelConfig:
             "architecture=decoder_only has one embedding, so tying=three_way means nothing; choose two_way or none",
         )
 
+    def check_lengths(self, source: int, target: int, what: str) -> None:
+        """Refuse a pair, or a text, that takes more positions than were learned.
+
+        Args:
+            source: Pieces of the source, EOS included; 0 for a text without one.
+            target: Pieces of the target, EOS included, or of the text.
+            what: What it is, for the message.
+
+        Raises:
+            ValueError: with both numbers.
+        """
+        if self.positions is not PositionKind.learned:
+            return
+        assert self.max_positions is not None
+        in_a_row = self.architecture is Architecture.decoder_only and source > 0  # a source without its EOS
+        needed = source - 1 + target if in_a_row else max(source, target)
+        require(
+            needed <= self.max_positions,
+            f"{what} takes {needed} positions, but the model has learned {self.max_positions}; shorten it or leave it "
+            "out",
+        )
+
     @property
     def kv_heads(self) -> int:
         """Key/value heads G."""

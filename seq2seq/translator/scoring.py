@@ -28,6 +28,7 @@ def score_ids(
     for place in places:
         if not len(source_ids[place]):
             raise ValueError(f"source sequence {place + 1} is empty; expected at least EOS")
+        bundle.model_config.check_lengths(len(source_ids[place]), len(target_ids[place]), f"pair {place + 1}")
     lengths = [len(source_ids[place]) + len(target_ids[place]) for place in places]
     for batch in token_batches(lengths, decode.batch_tokens):
         chosen = [places[at] for at in batch]

@@ -152,8 +152,8 @@ class Translator:
             decode: Length penalty, longest source and batch size; None takes the bundle's.
 
         Raises:
-            ValueError: if a side is a single string, the numbers of lines differ, or a source is longer than
-                `max_source_length`.
+            ValueError: if a side is a single string, the numbers of lines differ, a source is longer than
+                `max_source_length`, or a pair longer than learned positions allow.
         """
         if isinstance(sources, str) or isinstance(targets, str):
             raise ValueError(
@@ -190,7 +190,8 @@ class Translator:
             decode: Length penalty and batch size; None takes the bundle's.
 
         Raises:
-            ValueError: if the numbers of sequences differ, a source is empty, or an id is outside its vocabulary.
+            ValueError: if the numbers of sequences differ, a source is empty, an id is outside its vocabulary, or a
+                pair is longer than learned positions allow.
         """
         return score_ids(self.bundle, source_ids, target_ids, decode or self.bundle.decode)
 

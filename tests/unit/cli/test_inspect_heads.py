@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -123,3 +124,16 @@ def test_what_cannot_be_measured_is_refused(tiny_bundle_folder, source, monkeypa
     assert (result.exit_code, result.stdout) == (code, "")
     assert message in result.stderr
     assert not list(source.parent.glob("a.*"))
+
+
+def test_a_sentence_beyond_the_learned_positions_is_refused_by_its_number(tiny_bundle, families, tmp_path):
+    config = families("gpt2", max_positions=30)
+    model = build_model(config, 61, 61)
+    bundle = dataclasses.replace(tiny_bundle, model=model, model_config=config, task=Task.language_model)
+    save_bundle(bundle, tmp_path / "bundle")
+    text = write(tmp_path / "long.txt", ["owl", "", "x" * 40])
+    result = call(tmp_path / "bundle", "--src", text)
+    assert result.exit_code == 1
+    assert re.search(
+        r"error: sentence 2, blank ones not counted, takes 4\d positions, but the model has", result.stderr
+    )

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from seq2seq.config import DecodeConfig, PenaltyForm
+from seq2seq.models import build_model
 from seq2seq.translator import Translator
 
 SOURCES = ["der ant läuft!", "die cat.", "17 elk sieht und das yak schläft?", "owl"]
@@ -89,3 +90,14 @@ def test_an_empty_source_sequence_is_refused_unless_there_is_nothing_to_score(tr
     with pytest.raises(ValueError, match="source sequence 2 is empty; expected at least EOS"):
         translator.score_ids([[2], []], [[2], [2]])
     assert translator.score_ids([[]], [[]])[0].log_prob == 0.0
+
+
+@pytest.mark.parametrize(("family", "longest"), [("multi_query", (80, 80)), ("gpt2", (41, 40))])
+def test_a_pair_beyond_the_learned_positions_is_refused_by_its_number(tiny_bundle, families, family, longest):
+    config = families(family)
+    model = build_model(config, 61, 61)
+    translator = Translator(dataclasses.replace(tiny_bundle, model=model, model_config=config))
+    source, target = [5] * longest[0], [6] * longest[1]
+    assert len(translator.score_ids([source], [target])[0].ids) == longest[1]
+    with pytest.raises(ValueError, match="pair 2 takes 81 positions, but the model has learned 80; shorten it or"):
+        translator.score_ids([[5], source], [[6], [*target, 6]])
