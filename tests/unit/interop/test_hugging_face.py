@@ -94,7 +94,10 @@ def test_a_bundle_comes_back_as_it_was(make, tmp_path, name):
 
 def test_a_decoder_only_model_that_translates_still_does_when_it_comes_back(make, tmp_path):
     export_hugging_face(make("gpt2", task=Task.translation), tmp_path / "out")
-    assert import_hugging_face(tmp_path / "out").task is Task.translation
+    bundle = import_hugging_face(tmp_path / "out")
+    assert bundle.task is Task.translation
+    export_hugging_face(replace(bundle, task=Task.language_model), tmp_path / "tuned")
+    assert import_hugging_face(tmp_path / "tuned").task is Task.language_model
 
 
 def test_a_model_with_the_papers_sinusoids_is_written_with_marians(make, tmp_path):
