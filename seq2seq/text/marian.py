@@ -44,7 +44,8 @@ class MarianTokenizer(Tokenizer):
             name: What error messages call the files.
 
         Raises:
-            ValueError: not a SentencePiece model, or not a table that gives each id to one piece, special ones too.
+            ValueError: not a SentencePiece model, not a table that gives each id to one piece, special ones too, or a
+                model and a table that have little in common.
         """
         self._processor = load_processor(model, name)
         self._pieces = _table(vocabulary, name)
@@ -52,6 +53,7 @@ class MarianTokenizer(Tokenizer):
         missing = [piece for piece in (PADDING, END, UNKNOWN) if piece not in self._ids]
         if missing:
             raise ValueError(f"tokenizer {name}: the vocabulary has no {' and no '.join(missing)}; expected all three")
+        self._check_table(name)
         self.model, self.vocabulary = model, vocabulary
         self.vocab_size = len(self._pieces)
         self.special = SpecialIds(pad=self._ids[PADDING], bos=bos, eos=self._ids[END], unk=self._ids[UNKNOWN])
@@ -60,6 +62,20 @@ class MarianTokenizer(Tokenizer):
         except ValueError as error:
             raise ValueError(f"tokenizer {name}: {error}") from None
         self._dropped = frozenset((self.special.pad, self.special.bos, self.special.eos, self.special.unk))
+
+    def _check_table(self, name: str) -> None:
+        """Refuse a table that most of the model's pieces are unknown to: it is that of another model.
+
+        Some may be: Marian makes the table of the pieces that its training text was cut into.
+        """
+        own, count = self._processor, self._processor.vocab_size()
+        kept = [id_ for id_ in range(count) if not (own.is_control(id_) or own.is_unknown(id_) or own.is_byte(id_))]
+        unknown = [piece for piece in own.id_to_piece(kept) if piece not in self._ids]
+        if 2 * len(unknown) > len(kept):
+            raise ValueError(
+                f"tokenizer {name}: of the {len(kept)} pieces of its SentencePiece model the vocabulary lacks "
+                f"{len(unknown)}, {', '.join(map(repr, unknown[:3]))} for example; expected files of one model"
+            )
 
     def __reduce__(self) -> tuple[type["MarianTokenizer"], tuple[bytes, bytes, int]]:
         return type(self), (self.model, self.vocabulary, self.special.bos)

@@ -186,3 +186,14 @@ def test_a_start_outside_the_vocabulary_and_half_a_surrogate_pair_are_refused(so
             method([size])
     with pytest.raises(ValueError, match="t is not a SentencePiece model"):
         MarianTokenizer(b"no model", vocabulary, 0, "t")
+
+
+def test_a_table_of_another_model_is_refused(source_model, target_model, bos):
+    table = ["</s>", "<unk>", *sorted({*pieces_of(target_model)} - {"</s>", "<unk>", "<s>"}), "<pad>"]
+    vocabulary = json.dumps({piece: id_ for id_, piece in enumerate(table)}, ensure_ascii=False).encode()
+    MarianTokenizer(target_model, vocabulary, len(table) - 1)
+    message = (
+        r"tokenizer v.json: of the 117 pieces of its SentencePiece model the vocabulary lacks \d+, .* for example; "
+    )
+    with pytest.raises(ValueError, match=message + "expected files of one model"):
+        MarianTokenizer(source_model, vocabulary, len(table) - 1, "v.json")
