@@ -128,6 +128,7 @@ def test_characters_without_a_font_are_named_on_standard_error(tiny_bundle_folde
         (["--src", TEXT, "-o", "a.png", "--font", "no.ttf", "--tgt", "ant"], 1, "no font file at no.ttf"),
         (["--src", "ant " * 130, "-o", "a.png", "--tgt", "ant"], 1, "a picture has room for 120"),
         (["--src", TEXT, "-o", "missing/a.png"], 1, "there is no folder"),
+        (["--src", "▁", "-o", "a.png"], 1, "the tokenizer leaves nothing of --src; give text that it knows"),
     ],
 )
 def test_what_makes_no_picture_is_refused_and_nothing_is_written(
