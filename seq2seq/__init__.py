@@ -13,8 +13,9 @@ One sentence, followed through the package:
 9. `translator` turns these back into a line of text, in the order of the input.
 10. `evaluation.metrics` compares the lines with the raw references: BLEU, chrF2++, TER.
 
-With `architecture=decoder_only`, `models.decoder_only` takes the place of 4 and 5: one causal stack reads source, separator
-and target in a row. Other norms, positions, heads and feed-forward networks are options of the same blocks (`nn.block`).
+With `architecture=decoder_only`, `models.decoder_only` takes the place of 4 and 5: one causal stack reads source,
+separator and target in a row. Other norms, positions, heads and feed-forward networks are options of the same blocks
+(`nn.block`).
 """
 
 from typing import TYPE_CHECKING

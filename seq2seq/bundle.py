@@ -8,9 +8,6 @@ bundle/
 """
 
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +22,7 @@ from torch.overrides import TorchFunctionMode
 from seq2seq.config import Architecture, DecodeConfig, ModelConfig, Task, from_dict, to_dict
 from seq2seq.models import Transformer, build_model
 from seq2seq.text.load import load_tokenizer
+from seq2seq.text.new_folder import new_folder
 from seq2seq.text.tokenizer import Tokenizer
 
 FORMAT_VERSION = 2
@@ -87,13 +85,7 @@ def save_bundle(bundle: Bundle, path: str | Path) -> None:
         ValueError: if something that is not a bundle is at `path`.
         OSError: if it cannot be written; nothing is left then.
     """
-    path = Path(path).resolve()
-    if path.exists() and not _is_bundle(path):
-        raise ValueError(f"{path} exists and is not a bundle; choose another place or remove it first")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    try:
-        os.chmod(scratch, 0o755)
+    with new_folder(path, _is_bundle, "a bundle") as scratch:
         try:
             save_model(bundle.model, str(scratch / WEIGHTS_FILE))
         except SafetensorError as problem:  # its word for a full disk and the like
@@ -107,10 +99,6 @@ def save_bundle(bundle: Bundle, path: str | Path) -> None:
         (scratch / CONFIG_FILE).write_text(text, encoding="utf-8")
         for file in scratch.iterdir():
             file.chmod(0o644)  # safetensors makes files that nobody else may read
-        _put_in_place(scratch, path)
-    except BaseException:
-        shutil.rmtree(scratch, ignore_errors=True)
-        raise
 
 
 def load_bundle(path: str | Path, device: str | torch.device = "cpu") -> Bundle:
@@ -264,21 +252,6 @@ def _is_bundle(path: Path) -> bool:
         return "format_version" in json.loads((path / CONFIG_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError, TypeError):
         return False
-
-
-def _put_in_place(scratch: Path, path: Path) -> None:
-    """Rename the finished folder to `path`. An older bundle is put aside first, and deleted last."""
-    if not path.exists():
-        scratch.rename(path)
-        return
-    old = scratch.with_name(scratch.name + ".old")
-    path.rename(old)
-    try:
-        scratch.rename(path)
-    except BaseException:
-        old.rename(path)
-        raise
-    shutil.rmtree(old)
 
 
 def _describe(bundle: Bundle) -> dict[str, Any]:

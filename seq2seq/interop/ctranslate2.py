@@ -26,8 +26,8 @@ from seq2seq.config import (
 )
 from seq2seq.interop.ctranslate2_readme import readme
 from seq2seq.interop.ctranslate2_weights import fill_output, fill_stack, quantize
-from seq2seq.interop.new_folder import new_folder
 from seq2seq.models import DecoderOnly, EncoderDecoder
+from seq2seq.text.new_folder import new_folder
 from seq2seq.text.tokenizer import Tokenizer
 
 MODEL_FILE, CONFIG_FILE, README_FILE = "model.bin", "config.json", "README.md"

@@ -15,8 +15,8 @@ from seq2seq.interop.hugging_face_files import as_json
 from seq2seq.interop.hugging_face_order import in_halves
 from seq2seq.interop.hugging_face_tokenizer import tokenizer_files
 from seq2seq.interop.hugging_face_weights import in_precision, tensors_of, write_tensors
-from seq2seq.interop.new_folder import new_folder
 from seq2seq.text.hugging_face import HuggingFaceTokenizer
+from seq2seq.text.new_folder import new_folder
 
 _log = logging.getLogger(__name__)
 

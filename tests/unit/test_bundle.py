@@ -419,7 +419,7 @@ def test_an_older_bundle_is_replaced_whole(separate, joint, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["bundle"]
 
 
-@pytest.mark.parametrize("place", ["save_model", "_describe", "_put_in_place"])
+@pytest.mark.parametrize("place", ["save_model", "_describe"])
 def test_a_save_that_fails_leaves_the_older_bundle_and_nothing_else(joint, saved, monkeypatch, place):
     def fail(*args):
         raise OSError("disk full")

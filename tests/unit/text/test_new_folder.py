@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from seq2seq.interop.new_folder import new_folder
+from seq2seq.text.new_folder import new_folder
 
 
 def is_box(path: Path) -> bool:
