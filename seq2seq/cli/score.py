@@ -200,7 +200,11 @@ def _ids(values: Any) -> list[int]:
 
 
 def score_records(translator: "Translator", records: Sequence[Record]) -> list[Scored]:
-    """Every translation of every record, scored part by part where a line was split."""
+    """Every translation of every record, scored part by part where a line was split.
+
+    Raises:
+        ValueError: if a translation has not as many parts as its source.
+    """
     from seq2seq.translator import ScoredPair
 
     eos = translator.bundle.target_tokenizer.special.eos

@@ -40,7 +40,11 @@ class Row:
     """Older keys that are left out where the row is written anew."""
 
     def values(self, options: Options) -> tuple[Any, ...]:
-        """What a config.json says on this row."""
+        """What a config.json says on this row.
+
+        Raises:
+            ValueError: if a key is missing that has no default.
+        """
         found = tuple(options.get(key, default) for key, default in zip(self.theirs, self.defaults, strict=True))
         for key, value in zip(self.theirs, found, strict=True):
             if value is REQUIRED:

@@ -16,7 +16,11 @@ from seq2seq.translator.results import ScoredPair
 def score_ids(
     bundle: Bundle, source_ids: Sequence[Sequence[int]], target_ids: Sequence[Sequence[int]], decode: DecodeConfig
 ) -> list[ScoredPair]:
-    """Each target sequence scored as a translation of its source, as `Translator.score_ids` says."""
+    """Each target sequence scored as a translation of its source, as `Translator.score_ids` says.
+
+    Raises:
+        ValueError: if there are not as many targets as sources, an id is not in its vocabulary, or a source is empty.
+    """
     if len(source_ids) != len(target_ids):
         raise ValueError(
             f"got {len(source_ids)} sources and {len(target_ids)} targets; give one target for each source"
@@ -44,9 +48,9 @@ def _forced(bundle: Bundle, sources: Sequence[Sequence[int]], targets: Sequence[
     special = bundle.target_tokenizer.special
     src, src_valid = pad(sources, bundle.source_tokenizer.special.pad, device)
     tgt_in, _ = pad([[special.bos, *target[:-1]] for target in targets], special.pad, device)
-    tgt_out, _ = pad(targets, special.pad, device)
+    tgt_out, tgt_valid = pad(targets, special.pad, device)
     with evaluation(model):
-        logits = model(src, src_valid, tgt_in)
+        logits = model(src, src_valid, tgt_in, tgt_valid)
         dtype = torch.float64 if logits.dtype is torch.float64 else torch.float32
         log_probs = logits.log_softmax(-1, dtype=dtype).gather(-1, tgt_out[..., None])[..., 0]
     return [row[: len(target)] for row, target in zip(log_probs.tolist(), targets, strict=True)]
