@@ -146,8 +146,9 @@ class SelfAttention(nn.Module):
         heads = self.heads
         widths = [heads.query_width, heads.kv_width, heads.kv_width]
         query, key, value = self.query_key_value(x).split(widths, dim=-1)
-        query = self.query_norm(split_heads(query, heads.num_heads))
-        key = self.key_norm(split_heads(key, heads.num_kv_heads))
+        query, key = split_heads(query, heads.num_heads), split_heads(key, heads.num_kv_heads)
+        if heads.norm_eps is not None:
+            query, key = self.query_norm(query), self.key_norm(key)
         if rotation is not None:
             query, key = rotation.turn(query), rotation.turn(key)
         return query, key, split_heads(value, heads.num_kv_heads)

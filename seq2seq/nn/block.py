@@ -70,6 +70,10 @@ class Block(nn.Module):
         self.residual = Residual(options.norm_placement, options.residual_scale)
         self.dropout = Dropout(options.dropout)
 
+    def extra_repr(self) -> str:
+        """Where the norms stand, for the printed model."""
+        return repr(self.residual)
+
     def _add_cross_attention(self, options: BlockOptions) -> None:
         """A block with cross-attention adds it here, so that parameters stand in the order in which they are used."""
 
@@ -99,12 +103,18 @@ class Block(nn.Module):
 
     def attended(self, x: Float[Tensor, "B T D"], out: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """Input and output of self-attention together."""
-        return self.residual.after(x, self.dropout(out), self.self_attention_norm)
+        return self._added(x, out, self.self_attention_norm)
 
     def fed_forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """The feed-forward sublayer, with its residual and norm."""
-        out = self.feed_forward(self.residual.before(x, self.feed_forward_norm))
-        return self.residual.after(x, self.dropout(out), self.feed_forward_norm)
+        norm = self.feed_forward_norm
+        return self._added(x, self.feed_forward(self.residual.before(x, norm)), norm)
+
+    def _added(self, x: Float[Tensor, "B T D"], out: Float[Tensor, "B T D"], norm: nn.Module) -> Float[Tensor, "B T D"]:
+        """Input and output of a sublayer together."""
+        if self.training:  # else three calls of a module that does nothing, which a decode step of a small model feels
+            out = self.dropout(out)
+        return self.residual.after(x, out, norm)
 
 
 class CrossBlock(Block):
@@ -144,5 +154,5 @@ class CrossBlock(Block):
         self, x: Float[Tensor, "R T D"], source: KeyValue, source_mask: Bool[Tensor, "B 1 1 S"]
     ) -> Float[Tensor, "R T D"]:
         """The cross-attention sublayer, with its residual and norm."""
-        out = self.cross_attention(self.residual.before(x, self.cross_attention_norm), source, source_mask)
-        return self.residual.after(x, self.dropout(out), self.cross_attention_norm)
+        norm = self.cross_attention_norm
+        return self._added(x, self.cross_attention(self.residual.before(x, norm), source, source_mask), norm)

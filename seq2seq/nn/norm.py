@@ -37,8 +37,8 @@ def build_norm(kind: NormKind, width: int, eps: float) -> nn.Module:
     return nn.LayerNorm(width, eps) if kind is NormKind.layer_norm else RMSNorm(width, eps)
 
 
-class Residual(nn.Module):
-    """How a sublayer's output is added to its input; has no weights, the norm is the block's.
+class Residual:
+    """How a sublayer's output is added to its input. Not a module: it has no weights, the norm is the block's.
 
     A block calls ``h = residual.before(x, norm)``, gives `h` to the sublayer, and ``x = residual.after(x, out, norm)``:
 
@@ -56,7 +56,6 @@ class Residual(nn.Module):
     """
 
     def __init__(self, placement: NormPlacement, scale: float = 1.0) -> None:
-        super().__init__()
         self.is_pre, self.scale = placement is NormPlacement.pre, scale
 
     def before(self, x: Float[Tensor, "B T D"], norm: nn.Module) -> Float[Tensor, "B T D"]:
@@ -69,6 +68,5 @@ class Residual(nn.Module):
             return x + out
         return norm(x + out if self.scale == 1.0 else self.scale * x + out)
 
-    def extra_repr(self) -> str:
-        """Placement and scale, for the printed model."""
-        return f"{'pre' if self.is_pre else 'post'}, scale={self.scale:g}"
+    def __repr__(self) -> str:
+        return f"Residual({'pre' if self.is_pre else 'post'}, scale={self.scale:g})"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.nn.functional import embedding
 
 from seq2seq.config import RopeConfig, RopeScaling
 from seq2seq.nn.positions import GROWTH, Places
@@ -49,24 +50,24 @@ class RotaryPositions(nn.Module):
         if places.end > self.table.shape[0] or self.table.dtype != like.dtype or self.table.device != like.device:
             rows = max(self.table.shape[0], -(-places.end // GROWTH) * GROWTH)
             self.table = rotations(rows, self.d_head, self.config).to(like.dtype).to(like.device)
-        cos, sin = self.table[places.index].unbind(-2)
+        cos, sin = embedding(places.index, self.table).chunk(2, dim=-1)
         return Rotation(cos[:, None], sin[:, None])
 
 
-def rotations(num_positions: int, d_head: int, config: RopeConfig) -> Float[Tensor, "T 2 K"]:
-    """Cosines and sines of each position from 0 on, computed in float64."""
+def rotations(num_positions: int, d_head: int, config: RopeConfig) -> Float[Tensor, "T KK"]:
+    """Cosines, then sines, of each position from 0 on, computed in float64."""
     frequencies, factor = scaled_frequencies(d_head, config)
     angles = torch.arange(num_positions, dtype=torch.float64)[:, None] * frequencies
     angles = torch.cat([angles, angles], dim=-1)
-    return torch.stack([angles.cos(), angles.sin()], dim=1) * factor
+    return torch.cat([angles.cos(), angles.sin()], dim=-1) * factor
 
 
 def scaled_frequencies(d_head: int, config: RopeConfig) -> tuple[Float[Tensor, " K2"], float]:
     """Radians a position of each of the K/2 pairs, in float64, and the factor on queries and keys.
 
     Source:
-        linear: Chen et al. 2023, arXiv:2306.15595. yarn: Peng et al. 2023, arXiv:2309.00071, section 3, with the ramp of
-        the code published with it: linear in the number of the pair, where the paper's is linear in its turns.
+        linear: Chen et al. 2023, arXiv:2306.15595. yarn: Peng et al. 2023, arXiv:2309.00071, section 3, with the ramp
+        of the code published with it: linear in the number of the pair, where the paper's is linear in its turns.
         llama3: Grattafiori et al. 2024, arXiv:2407.21783, with the code published with it.
     """
     plain = config.base ** (-torch.arange(0, d_head, 2, dtype=torch.float64) / d_head)

@@ -93,6 +93,11 @@ def test_parameters_stand_in_the_order_in_which_they_are_used():
     assert "cross_attention" not in dict(build(Block, NormPlacement.post).named_children())
 
 
+def test_the_printed_block_says_where_its_norms_stand():
+    assert "Residual(pre, scale=1)" in str(build(Block, NormPlacement.pre))
+    assert "Residual(post, scale=1.75)" in str(build(CrossBlock, NormPlacement.deepnorm))
+
+
 def test_each_option_reaches_its_part():
     heads = Heads(D, 4, 2, 6, AttentionBias.qkv, norm_eps=0.5, dropout=0.2)
     options = BlockOptions(

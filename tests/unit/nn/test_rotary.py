@@ -54,7 +54,7 @@ def test_products_of_queries_and_keys_depend_on_their_distance_only(config):
         assert products == pytest.approx([products[0]] * 4, abs=1e-9)
     assert abs(product(1, 0) - product(2, 0)) > 1e-3
     plain = (query * key).sum().item()
-    assert product(5, 5) == pytest.approx(plain * RotaryPositions(K, config).table[0, 0, 0].item() ** 2, abs=1e-5)
+    assert product(5, 5) == pytest.approx(plain * RotaryPositions(K, config).table[0, 0].item() ** 2, abs=1e-5)
 
 
 def test_a_turned_vector_keeps_its_length_and_at_position_0_itself(x):
