@@ -241,7 +241,7 @@ class _Reader:
         tgt_in, tgt_valid = self._padded([[special.bos, *target[:-1]] for _, target in batch])
         tgt_out, _ = self._padded([target for _, target in batch])
         device = self.bundle.model.output.device
-        maps = self.bundle.model.attention_maps(src.to(device), src_valid.to(device), tgt_in.to(device))
+        maps = self.bundle.model.attention_maps(*(part.to(device) for part in (src, src_valid, tgt_in, tgt_valid)))
         predicts_word = tgt_valid & ~self.target_punctuation[tgt_out] & (tgt_out != special.eos)
         if not maps.encoder:
             yield self._one_row(maps, src[:, :-1], src_valid[:, 1:], tgt_in, tgt_valid, predicts_word)

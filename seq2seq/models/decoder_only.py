@@ -71,17 +71,25 @@ class DecoderOnly(Transformer):
         return self.hidden(ids, Places(mask[:, 0].sum(-1) - 1, ids.shape[1]), mask)
 
     def read_pairs(
-        self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]
+        self,
+        src: Int[Tensor, "B S"],
+        src_valid: Bool[Tensor, "B S"],
+        tgt_in: Int[Tensor, "B T"],
+        tgt_valid: Bool[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B S-1+T D"]:
         """The output at every position of source, separator and target: S - 1 of the source, then T."""
-        ids, valid = _in_a_row(src, src_valid, tgt_in)
+        ids, valid = _in_a_row(src, src_valid, tgt_in, tgt_valid)
         return self.hidden(ids, Places.of_valid(valid), prefix_mask(valid, src.shape[1] - 1, self.prefix_lm))
 
     def decode(
-        self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]
+        self,
+        src: Int[Tensor, "B S"],
+        src_valid: Bool[Tensor, "B S"],
+        tgt_in: Int[Tensor, "B T"],
+        tgt_valid: Bool[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T D"]:
         """The output at every target position, before the projection onto the vocabulary."""
-        return self.read_pairs(src, src_valid, tgt_in)[:, src.shape[1] - 1 :]
+        return self.read_pairs(src, src_valid, tgt_in, tgt_valid)[:, src.shape[1] - 1 :]
 
     def start(self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> CausalState:
         """The state that decoding begins with: the source read, without its EOS, all positions at once."""
@@ -145,9 +153,13 @@ class DecoderOnly(Transformer):
         return self.decoder.embedding.rows.num_embeddings
 
     def _attention_maps(
-        self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]
+        self,
+        src: Int[Tensor, "B S"],
+        src_valid: Bool[Tensor, "B S"],
+        tgt_in: Int[Tensor, "B T"],
+        tgt_valid: Bool[Tensor, "B T"] | None = None,
     ) -> AttentionMaps:
-        ids, valid = _in_a_row(src, src_valid, tgt_in)
+        ids, valid = _in_a_row(src, src_valid, tgt_in, tgt_valid)
         places, mask = Places.of_valid(valid), prefix_mask(valid, src.shape[1] - 1, self.prefix_lm)
         x = self.decoder.embedding(ids, places)
         rotation = self.decoder.rotation(places, x)
@@ -160,10 +172,14 @@ class DecoderOnly(Transformer):
 
 
 def _in_a_row(
-    src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]
+    src: Int[Tensor, "B S"],
+    src_valid: Bool[Tensor, "B S"],
+    tgt_in: Int[Tensor, "B T"],
+    tgt_valid: Bool[Tensor, "B T"] | None,
 ) -> tuple[Int[Tensor, "B S-1+T"], Bool[Tensor, "B S-1+T"]]:
     """Source, separator and target of each pair, and which of the positions are real."""
-    valid = cat([_without_last(src_valid), src_valid.new_ones(tgt_in.shape)], 1)
+    target = src_valid.new_ones(tgt_in.shape) if tgt_valid is None else tgt_valid
+    valid = cat([_without_last(src_valid), target], 1)
     return cat([src[:, :-1], tgt_in], 1), valid
 
 

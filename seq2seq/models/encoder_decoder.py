@@ -34,9 +34,14 @@ class EncoderDecoder(Transformer):
         self.output_bias = output_bias
 
     def decode(
-        self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]
+        self,
+        src: Int[Tensor, "B S"],
+        src_valid: Bool[Tensor, "B S"],
+        tgt_in: Int[Tensor, "B T"],
+        tgt_valid: Bool[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T D"]:
         """The decoder's output at every target position, before the projection onto the vocabulary."""
+        del tgt_valid  # padding on the right of a causal stack is seen by nothing before it
         return self.decoder(tgt_in, self.encoder(src, src_valid), src_valid)
 
     def start(self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> DecoderState:
@@ -57,8 +62,13 @@ class EncoderDecoder(Transformer):
         return self.encoder.embedding.rows.num_embeddings
 
     def _attention_maps(
-        self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]
+        self,
+        src: Int[Tensor, "B S"],
+        src_valid: Bool[Tensor, "B S"],
+        tgt_in: Int[Tensor, "B T"],
+        tgt_valid: Bool[Tensor, "B T"] | None = None,
     ) -> AttentionMaps:
+        del tgt_valid
         maps = AttentionMaps([], [], [])
         source_mask, target_mask = padding_mask(src_valid), causal_mask(tgt_in.shape[1], device=tgt_in.device)
         places = Places.of_valid(src_valid)

@@ -38,7 +38,11 @@ class Transformer(nn.Module, ABC):
     output_bias: nn.Parameter | None
 
     def forward(
-        self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]
+        self,
+        src: Int[Tensor, "B S"],
+        src_valid: Bool[Tensor, "B S"],
+        tgt_in: Int[Tensor, "B T"],
+        tgt_valid: Bool[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T V"]:
         """Logits of every target position: row t is the distribution of the piece after tgt_in[:, t].
 
@@ -46,8 +50,10 @@ class Transformer(nn.Module, ABC):
             src: Source ids, EOS at the end, padded on either side.
             src_valid: True at real source positions.
             tgt_in: Target ids with BOS in front, padded on the right.
+            tgt_valid: True at real target positions. It changes no output at one of them; but without it padding
+                counts as target where source and target in a row are measured against learned positions.
         """
-        return self.logits(self.decode(src, src_valid, tgt_in))
+        return self.logits(self.decode(src, src_valid, tgt_in, tgt_valid))
 
     def logits(self, hidden: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
         """Projection onto the vocabulary."""
@@ -55,7 +61,11 @@ class Transformer(nn.Module, ABC):
 
     @abstractmethod
     def decode(
-        self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]
+        self,
+        src: Int[Tensor, "B S"],
+        src_valid: Bool[Tensor, "B S"],
+        tgt_in: Int[Tensor, "B T"],
+        tgt_valid: Bool[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T D"]:
         """The output at every target position, before the projection onto the vocabulary."""
 
@@ -76,19 +86,27 @@ class Transformer(nn.Module, ABC):
 
     @torch.no_grad()
     def attention_maps(
-        self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]
+        self,
+        src: Int[Tensor, "B S"],
+        src_valid: Bool[Tensor, "B S"],
+        tgt_in: Int[Tensor, "B T"],
+        tgt_valid: Bool[Tensor, "B T"] | None = None,
     ) -> AttentionMaps:
         """The attention weights of every layer and head, computed beside a plain forward pass without dropout."""
         training = self.training
         self.eval()
         try:
-            return self._attention_maps(src, src_valid, tgt_in)
+            return self._attention_maps(src, src_valid, tgt_in, tgt_valid)
         finally:
             self.train(training)
 
     @abstractmethod
     def _attention_maps(
-        self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]
+        self,
+        src: Int[Tensor, "B S"],
+        src_valid: Bool[Tensor, "B S"],
+        tgt_in: Int[Tensor, "B T"],
+        tgt_valid: Bool[Tensor, "B T"] | None = None,
     ) -> AttentionMaps: ...
 
     def num_parameters(self) -> int:

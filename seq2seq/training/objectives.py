@@ -24,7 +24,7 @@ class TranslationModule(TrainingModule):
         if not self.optim.loss_on_source:
             return self.validation_loss(batch)
         assert isinstance(self.model, DecoderOnly)
-        hidden = self.model.read_pairs(batch.src, batch.src_valid, batch.tgt_in)
+        hidden = self.model.read_pairs(batch.src, batch.src_valid, batch.tgt_in, batch.tgt_valid)
         num_source = batch.src.shape[1] - 1
         source = self.losses(
             hidden[:, :num_source], *source_targets(batch.src, batch.src_valid, batch.tgt_in), self.smoothing
@@ -34,7 +34,7 @@ class TranslationModule(TrainingModule):
 
     def validation_loss(self, batch: Batch) -> BatchLoss:
         """The loss of the target alone."""
-        hidden = self.model.decode(batch.src, batch.src_valid, batch.tgt_in)
+        hidden = self.model.decode(batch.src, batch.src_valid, batch.tgt_in, batch.tgt_valid)
         return self.losses(hidden, batch.tgt_out, batch.tgt_valid, self.smoothing)
 
     def num_pieces(self, batch: Batch) -> int:

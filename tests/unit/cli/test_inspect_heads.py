@@ -137,3 +137,9 @@ def test_a_sentence_beyond_the_learned_positions_is_refused_by_its_number(tiny_b
     assert re.search(
         r"error: sentence 2, blank ones not counted, takes 4\d positions, but the model has", result.stderr
     )
+
+
+def test_pairs_that_fit_their_learned_positions_are_measured_beside_longer_sources_and_targets(tiny_bundle, families):
+    config = families("gpt2", max_positions=12)
+    bundle = dataclasses.replace(tiny_bundle, model=build_model(config, 61, 61), model_config=config)
+    assert measure_heads(bundle, [([5] * 9, [6] * 3), ([7] * 3, [8] * 10)]).num_sentences == 2

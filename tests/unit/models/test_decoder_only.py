@@ -250,6 +250,23 @@ def test_attention_maps_equal_weights_written_out(either, src, tgt_in):
         torch.testing.assert_close(actual, expected, **EXACT)
 
 
+def test_padding_of_uneven_targets_takes_no_learned_position(families, scrambled, src, tgt_in):
+    model = scrambled(families("gpt2", max_positions=5))
+    pair = src[1:, :3], VALID[1:, :3], tgt_in[1:]  # 2 pieces, then 3
+    uneven = torch.tensor([[3, 4, 5, 6, EOS], [7, 8, EOS, 0, 0]]), VALID, torch.tensor([[BOS, 0, 0], [BOS, 9, 10]])
+    real = torch.tensor([[1, 0, 0], [1, 1, 1]], dtype=torch.bool)
+    with pytest.raises(ValueError, match="a sequence of 7 pieces was asked for"):
+        model(*uneven)
+    logits, maps = model(*uneven, real), model.attention_maps(*uneven, real)
+    for row, (source, target) in enumerate([(5, 1), (3, 3)]):
+        alone = uneven[0][row : row + 1, :source], VALID[row : row + 1, :source], uneven[2][row : row + 1, :target]
+        torch.testing.assert_close(logits[row, :target], model(*alone)[0], **EXACT)
+        kept = [*range(source - 1), *range(4, 4 + target)]
+        for batched, single in zip(maps.decoder, model.attention_maps(*alone).decoder, strict=True):
+            torch.testing.assert_close(batched[row][:, kept][:, :, kept], single[0], **EXACT)
+    torch.testing.assert_close(model(*pair), model(*pair, real[1:]), **EXACT)
+
+
 def test_attention_maps_see_no_dropout_leave_the_mode_as_it_was_and_keep_no_graph(llama, src, tgt_in):
     expected = llama.attention_maps(src, VALID, tgt_in)
     own = copy.deepcopy(llama).train().requires_grad_(True)

@@ -137,6 +137,16 @@ def test_the_target_loss_of_a_decoder_only_batch_is_that_of_single_rows_without_
     assert net.num_pieces(batch(range(8))) == sum(map(len, TARGETS))
 
 
+def test_pairs_that_fit_their_learned_positions_are_learned_beside_longer_sources_and_targets(families, scrambled):
+    net = TranslationModule(scrambled(families("gpt2", max_positions=12)), OptimConfig(loss_on_source=True), 24)
+    longest = max(len(source) - 1 + len(target) for source, target in zip(SOURCES, TARGETS, strict=True))
+    assert longest == 12  # and the longest source beside the longest target, in one row, would be more
+    pairs = [[*SOURCES, [5] * 11 + [2]], [*TARGETS, [2]]]
+    uneven = make_batch(*pairs, SpecialIds(), SpecialIds())
+    assert net.training_loss(uneven).loss.isfinite()
+    assert net.validation_loss(uneven).loss.isfinite()
+
+
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_the_loss_on_the_source_too_is_that_of_single_rows_from_their_second_piece_on(families, scrambled, name):
     net = TranslationModule(scrambled(families(name)), OptimConfig(loss_on_source=True), 24).eval()

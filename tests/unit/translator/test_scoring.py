@@ -101,3 +101,16 @@ def test_a_pair_beyond_the_learned_positions_is_refused_by_its_number(tiny_bundl
     assert len(translator.score_ids([source], [target])[0].ids) == longest[1]
     with pytest.raises(ValueError, match="pair 2 takes 81 positions, but the model has learned 80; shorten it or"):
         translator.score_ids([[5], source], [[6], [*target, 6]])
+
+
+def test_pairs_that_fit_their_learned_positions_are_scored_beside_longer_sources_and_targets(tiny_bundle, families):
+    config = families("gpt2", max_positions=12)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        model = build_model(config, 61, 61).double()
+    translator = Translator(dataclasses.replace(tiny_bundle, model=model, model_config=config))
+    sources, targets = [[5] * 9, [7] * 3], [[6] * 3, [8] * 10]
+    together = translator.score_ids(sources, targets)
+    for source, target, scored in zip(sources, targets, together, strict=True):
+        alone = translator.score_ids([source], [target])[0]
+        assert scored.token_log_probs == pytest.approx(alone.token_log_probs, abs=1e-9)
