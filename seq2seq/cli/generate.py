@@ -74,6 +74,14 @@ def generate(
         bool,
         typer.Option("--with-prompt", help="As text: each text behind its prompt.", rich_help_panel=OUTPUT),
     ] = False,
+    interactive: Annotated[
+        bool,
+        typer.Option(
+            "--interactive",
+            help="Answer each prompt before the next one is read (always so at a terminal).",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
     max_new: Annotated[
         int | None, typer.Option(help="Most new pieces (default 256).", show_default=False, rich_help_panel=SEARCH)
     ] = None,
@@ -161,10 +169,11 @@ def generate(
     config = GenerateConfig(**{name: value for name, value in options.items() if value is not None})
     generator = load_generator(model, device, threads)
     if prompt is None and not whole_file:
-        if prompts == STDIN and at_terminal() and output is None and format_ is Format.text:
+        typed = prompts == STDIN and at_terminal()
+        if typed and output is None and format_ is Format.text:
             converse(generator, config, with_prompt)
         else:
-            run(generator, _lines(prompts), output, config, format_, with_prompt)
+            run(generator, _lines(prompts), output, config, format_, with_prompt, read_ahead=not (typed or interactive))
         return
     only = "\n".join(_lines(prompts)) if prompt is None else prompt
     if format_ is Format.jsonl:
@@ -201,6 +210,8 @@ def run(
     config: GenerateConfig,
     format_: Format,
     with_prompt: bool,
+    *,
+    read_ahead: bool = True,
 ) -> None:
     """Go on from all prompts, a line of output for each text.
 
@@ -216,7 +227,12 @@ def run(
             each=config.num_samples,
         )
         stack.callback(progress.stop)
-        found = generator.generate_each(prompts, config, on_notice=lambda notice: progress.print(f"seq2seq: {notice}"))
+        found = generator.generate_each(
+            prompts,
+            config,
+            read_ahead=read_ahead,
+            on_notice=lambda notice: progress.print(f"seq2seq: {notice}"),
+        )
         rows = (
             as_json(one) if format_ is Format.jsonl else as_text(one, with_prompt) for one in progress.follow(found)
         )

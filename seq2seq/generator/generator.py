@@ -104,6 +104,7 @@ class Generator:
         prompts: Iterable[str],
         config: GenerateConfig | None = None,
         *,
+        read_ahead: bool = True,
         on_notice: Callable[[str], None] = _log.warning,
     ) -> Iterator[Generation]:
         """The continuations of any number of prompts, in order, some batches at a time.
@@ -111,6 +112,8 @@ class Generator:
         Args:
             prompts: Text to go on from; read as needed.
             config: How; None takes the defaults.
+            read_ahead: Read many prompts to batch those of similar length; without it each is answered before the next
+                one is read.
             on_notice: As in `generate`.
 
         Raises:
@@ -121,7 +124,7 @@ class Generator:
         config = config or GenerateConfig()
         prepared = (self._prepare(number, text, config) for number, text in enumerate(prompts, start=1))
         while True:
-            window, error = _take(prepared, config)
+            window, error = _take(prepared, config, READ_AHEAD * config.batch_tokens if read_ahead else 1)
             yield from self._answers(window, config, on_notice)
             if error is not None:
                 raise error
@@ -265,10 +268,9 @@ def _notice(prompt: Prompt, ended: Ended) -> str | None:
     return prompt.notice if ended is Ended.limit else None
 
 
-def _take(prompts: Iterator[Prompt], config: GenerateConfig) -> tuple[list[Prompt], Exception | None]:
-    """The next prompts, some batches' worth of them, and the error that ended them early, if one did."""
+def _take(prompts: Iterator[Prompt], config: GenerateConfig, room: int) -> tuple[list[Prompt], Exception | None]:
+    """The next prompts, `room` pieces or one more than fits, and the error that ended them early, if one did."""
     taken: list[Prompt] = []
-    room = READ_AHEAD * config.batch_tokens
     try:
         for prompt in prompts:
             taken.append(prompt)

@@ -2,6 +2,7 @@ import gzip
 import io
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,40 @@ def test_prompts_typed_at_a_terminal_are_answered_one_by_one_as_the_text_is_writ
         "",
     ]
     assert max(answer.count(b"\0") for answer in answers) > 3, "nothing came in parts"
+
+
+@pytest.mark.parametrize("form", list(Format))
+@pytest.mark.parametrize("ahead", [True, False])
+def test_i13_without_reading_ahead_each_prompt_is_answered_before_the_next_one_is_read(
+    generator, monkeypatch, form, ahead
+):
+    events: list[str] = []
+
+    def prompts() -> Iterator[str]:
+        for prompt in PROMPTS[:2]:
+            events.append("read")
+            yield prompt
+
+    class Out(io.BytesIO):
+        def write(self, text: bytes) -> int:  # type: ignore[override]
+            events.append("written")
+            return len(text)
+
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(Out()))
+    config = GenerateConfig(max_new_pieces=2, batch_tokens=1000)
+    run(generator, prompts(), None, config, form, with_prompt=False, read_ahead=ahead)
+    assert events == (["read", "read", "written", "written"] if ahead else ["read", "written"] * 2)
+
+
+@pytest.mark.parametrize(
+    ("typed", "options", "ahead"), [(False, [], True), (False, ["--interactive"], False), (True, [], False)]
+)
+def test_who_types_prompts_or_asks_for_it_is_answered_at_once(tiny_writer_folder, monkeypatch, typed, options, ahead):
+    seen = []
+    monkeypatch.setattr("seq2seq.cli.generate.at_terminal", lambda: typed)
+    monkeypatch.setattr("seq2seq.cli.generate.run", lambda *_, read_ahead: seen.append(read_ahead))
+    assert call(tiny_writer_folder, "--format", "jsonl", *options, stdin=b"").exit_code == 0
+    assert seen == [ahead]
 
 
 def test_a_conversation_is_for_a_terminal_whose_answers_go_to_the_screen(tiny_writer_folder, tmp_path, monkeypatch):
