@@ -138,14 +138,14 @@ def compare(case: str, folder: Path) -> Differences:
 
 def write_case(case: str, folder: Path, dtype: torch.dtype = torch.float32, max_shard_size: str = "1GB") -> None:
     """Save a random model with a tokenizer, as `transformers` does."""
-    torch.manual_seed(1)
+    torch.manual_seed(2)
     model = _class(CASES[case]()).from_config(CASES[case]()).eval()
     with torch.no_grad():
         for name, weight in [*model.named_parameters(), *model.named_buffers()]:
             if "embed_positions" not in name and "inv_freq" not in name:
                 is_norm = weight.dim() == 1 and name.endswith("weight")
                 weight.copy_(torch.randn_like(weight) * (0.1 if is_norm else 0.25) + is_norm)
-        model.get_output_embeddings().weight[EOS] *= 2  # so that some outputs end
+        model.get_output_embeddings().weight[EOS] *= 2  # some outputs are to end before they are cut off
     model.to(dtype).save_pretrained(folder, max_shard_size=max_shard_size)
     tokenizer, _ = train_tokenizer(_LINES, TokenizerConfig(vocab_size=VOCAB_SIZE, byte_fallback=False))
     if isinstance(model.config, MarianConfig):
