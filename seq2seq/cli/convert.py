@@ -104,6 +104,11 @@ def recognised(source: Path) -> Kind:
         return kind
     if kind_of(source / "bundle") is Kind.bundle:
         raise ValueError(f"{source} is the folder of a run; name its bundle, {source / 'bundle'}")
+    config = source / "config.json"
+    try:
+        json.loads(config.read_bytes() if config.exists() else "{}")
+    except ValueError as problem:
+        raise ValueError(f"{config} is damaged ({problem}); expected JSON, download it again") from problem
     raise ValueError(
         f"{source} is neither a bundle nor a Hugging Face folder: it has no config.json with a format_version or a "
         "model_type; give the folder that has the model's config.json"

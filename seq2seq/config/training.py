@@ -178,6 +178,12 @@ class TrainConfig:
         if self.init.from_ is None:  # else the bundle decides what model and vocabulary are, and is checked when read
             self._check_vocabulary()
             self.check_model()
+            return
+        require(
+            self.data.tokenizer.source_model is None,
+            f"init.from={self.init.from_} keeps its own tokenizers, which its weights belong to, so "
+            f"data.tokenizer.source_model={self.data.tokenizer.source_model} would be for nothing; leave it out",
+        )
 
     def _check_vocabulary(self) -> None:
         """Refuse two vocabularies where the network has one table."""

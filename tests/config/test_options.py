@@ -195,6 +195,11 @@ REFUSED = [
         "data.block_length=41 lets blocks of 41 pieces into training, .* lower data.block_length, or choose",
     ),
     (TrainConfig, TRAIN | {"init": {"freeze_decoder": True}}, "init.freeze_decoder=true keeps random weights for ever"),
+    (
+        TrainConfig,
+        TRAIN | {"init": {"from": "b"}, "data": DATA | {"tokenizer": {"source_model": "s.model"}}},
+        "init.from=b keeps its own tokenizers, which its weights belong to, so data.tokenizer.source_model=s",
+    ),
     (TrainConfig, TRAIN | {"init": {"form": "a"}}, "unknown option 'init.form'; did you mean 'from'"),
     # names, presence and types, by from_dict
     (TrainConfig, TRAIN | {"modle": MODEL}, "unknown option 'modle'; did you mean 'model'?"),

@@ -229,9 +229,10 @@ def test_folders_that_cannot_be_converted_are_refused_with_what_to_do(bundle_fol
     refused(1, said, tmp_path / "run", tmp_path / "out")
     (tmp_path / "empty").mkdir()
     refused(1, "is neither a bundle nor a Hugging Face folder", tmp_path / "empty", tmp_path / "out")
-    for content in ("{}", "[]", "no JSON"):
-        (tmp_path / "empty" / "config.json").write_text(content, encoding="utf-8")
-        refused(1, "is neither a bundle nor a Hugging Face folder", tmp_path / "empty", tmp_path / "out")
+    neither = "is neither a bundle nor a Hugging Face folder"
+    for content, said in ((b"{}", neither), (b"[]", neither), (b'{"a": ', "is damaged"), (b"\xff{", "is damaged")):
+        (tmp_path / "empty" / "config.json").write_bytes(content)
+        refused(1, said, tmp_path / "empty", tmp_path / "out")
 
 
 def test_what_does_not_fit_is_refused_by_its_option(families, tiny_bundle, hub_folder, tmp_path):
