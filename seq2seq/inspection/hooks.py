@@ -114,23 +114,27 @@ class _Hooks:
 
     def _block(self, block: Block, stack: str, layer: int) -> None:
         """Sublayers with their norms and residuals."""
-        own, recorder = Event(stack, layer, "self-attention"), self.recorder
+        own, cross, fed = (Event(stack, layer, name) for name in ("self-attention", "cross-attention", "feed-forward"))
         self._self_attention(block.self_attention, own)
+        self._residual(block, block.self_attention.output, own)
         self._norm(block.self_attention_norm, own)
         if isinstance(block, CrossBlock):
-            cross = Event(stack, layer, "cross-attention")
             self._cross_attention(block.cross_attention, cross)
+            self._residual(block, block.cross_attention.output, cross)
             self._norm(block.cross_attention_norm, cross)
-        fed = Event(stack, layer, "feed-forward")
         self._feed_forward(block.feed_forward, fed)
+        self._residual(block, block.feed_forward.output, fed)
         self._norm(block.feed_forward_norm, fed)
+
+    def _residual(self, block: Block, last: nn.Module, at: Event) -> None:
+        """The sum that comes after the last module of a sublayer."""
         scale = "" if block.residual.scale == 1.0 else ", the input times the scale of DeepNorm"
+        recorder = self.recorder
 
-        def sublayer_done(_out: Tensor, _dropped: Tensor) -> None:
-            at = Event(stack, layer, recorder.operations[-1].part)
-            recorder.residual = at.of("residual", "B", recorder.new(stack), "D", note=f"x + f(x){scale}")
+        def sublayer_done(_inner: Tensor, _out: Tensor) -> None:
+            recorder.residual = at.of("residual", "B", recorder.new(at.stack), "D", note=f"x + f(x){scale}")
 
-        self._after(block.dropout, sublayer_done)
+        self._after(last, sublayer_done)
 
     def _norm(self, norm: nn.Module, at: Event) -> None:
         recorder = self.recorder
