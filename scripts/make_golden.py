@@ -1,7 +1,9 @@
-"""Write tests/golden/encoder_decoder.json: logits and search results of a tiny model whose weights are a formula.
+"""Write tests/golden/: logits and search results of two tiny models whose weights are a formula.
 
-    python scripts/make_golden.py            write the file
-    python scripts/make_golden.py --check    compare with the file instead; exit 1 where they differ
+One is the original Transformer, the other decoder-only with the blocks of Qwen 3, which are the farthest from it.
+
+    python scripts/make_golden.py            write the files
+    python scripts/make_golden.py --check    compare with the files instead; exit 1 where they differ
 
 The weights do not come from a random generator, so the numbers are the same in every version of torch. Regenerate only
 when the network is meant to compute something else, and say so in the commit.
@@ -17,11 +19,23 @@ from typing import Any
 
 import torch
 
-from seq2seq.config import ModelConfig, PenaltyForm, to_dict
-from seq2seq.models import EncoderDecoder, build_model
+from seq2seq.config import (
+    Activation,
+    Architecture,
+    AttentionBias,
+    ModelConfig,
+    NormKind,
+    NormPlacement,
+    PenaltyForm,
+    PositionKind,
+    RopeConfig,
+    Tying,
+    to_dict,
+)
+from seq2seq.models import Transformer, build_model
 from seq2seq.search import Hypothesis, LengthPenalty, SearchLimits, beam_search, greedy
 
-FILE = Path(__file__).parents[1] / "tests" / "golden" / "encoder_decoder.json"
+FOLDER = Path(__file__).parents[1] / "tests" / "golden"
 TOLERANCE = 1e-6
 
 RECIPE = (
@@ -31,7 +45,31 @@ RECIPE = (
     "Logits are those of forward(src, src_valid, tgt_in); greedy and beam search start from the same sources."
 )
 
-CONFIG = ModelConfig(d_model=8, num_heads=2, d_ff=12, num_encoder_layers=2, num_decoder_layers=3, dropout=0.0)
+CONFIGS = {
+    "encoder_decoder": ModelConfig(8, 2, 12, num_encoder_layers=2, num_decoder_layers=3, dropout=0.0),
+    "decoder_only": ModelConfig(
+        8,
+        4,
+        12,
+        num_encoder_layers=0,
+        num_decoder_layers=3,
+        architecture=Architecture.decoder_only,
+        num_kv_heads=2,
+        d_head=6,
+        dropout=0.0,
+        tying=Tying.two_way,
+        norm=NormKind.rms_norm,
+        norm_placement=NormPlacement.pre,
+        qk_norm=True,
+        positions=PositionKind.rope,
+        rope=RopeConfig(base=500.0),
+        scale_embedding=False,
+        attention_bias=AttentionBias.none,
+        feed_forward_bias=False,
+        activation=Activation.silu,
+        gated=True,
+    ),
+}
 VOCAB_SIZE = 11
 PAD, BOS, EOS = 0, 1, 2
 SRC = [[5, 9, 4, 7, 2], [8, 6, 2, 0, 0]]
@@ -40,12 +78,17 @@ BEAM_SIZE, N_BEST, MAX_LENGTH = 3, 2, 8
 PENALTY = LengthPenalty(PenaltyForm.gnmt, 0.6)
 
 
-def golden_model() -> EncoderDecoder:
+def golden_file(name: str) -> Path:
+    """Where the numbers of a model are."""
+    return FOLDER / f"{name}.json"
+
+
+def golden_model(name: str) -> Transformer:
     """The model of the recipe."""
-    model = build_model(CONFIG, VOCAB_SIZE, VOCAB_SIZE).double().eval()
+    model = build_model(CONFIGS[name], VOCAB_SIZE, VOCAB_SIZE).double().eval()
     names: dict[torch.nn.Parameter, str] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        names[parameter] = min(name, names.get(parameter, name))
+    for path, parameter in model.named_parameters(remove_duplicate=False):
+        names[parameter] = min(path, names.get(parameter, path))
     with torch.no_grad():
         for n, parameter in enumerate(sorted(names, key=names.__getitem__)):
             wave = torch.tensor([math.sin(0.71 * (i + 1) ** 2 + n) for i in range(parameter.numel())]).double()
@@ -59,9 +102,9 @@ def golden_model() -> EncoderDecoder:
     return model
 
 
-def golden() -> dict[str, Any]:
-    """Everything that the file holds."""
-    model = golden_model()
+def golden(name: str) -> dict[str, Any]:
+    """Everything that the file of a model holds."""
+    model = golden_model(name)
     src, tgt_in = torch.tensor(SRC), torch.tensor(TGT_IN)
     valid = src != PAD
     limits = SearchLimits(
@@ -87,7 +130,7 @@ def golden() -> dict[str, Any]:
     return {
         "made_by": "scripts/make_golden.py",
         "recipe": RECIPE,
-        "model": to_dict(CONFIG),
+        "model": to_dict(CONFIGS[name]),
         "vocab_size": VOCAB_SIZE,
         "src": SRC,
         "tgt_in": TGT_IN,
@@ -128,14 +171,19 @@ def differences(got: Any, expected: Any, where: str = "") -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="compare with the file instead of writing it")
-    if parser.parse_args().check:
-        lines = differences(golden(), json.loads(FILE.read_text(encoding="utf-8")))
-        print("\n".join(lines) or f"{FILE} is up to date")
-        return 1 if lines else 0
-    FILE.write_text(json.dumps(golden(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(f"wrote {FILE}")
-    return 0
+    parser.add_argument("--check", action="store_true", help="compare with the files instead of writing them")
+    check = parser.parse_args().check
+    failed = False
+    for name in CONFIGS:
+        file = golden_file(name)
+        if check:
+            lines = differences(golden(name), json.loads(file.read_text(encoding="utf-8")))
+            print("\n".join(lines) or f"{file} is up to date")
+            failed = failed or bool(lines)
+        else:
+            file.write_text(json.dumps(golden(name), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            print(f"wrote {file}")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
