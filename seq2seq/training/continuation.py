@@ -41,8 +41,8 @@ class ValidationContinuation(Callback):
         self.config = GenerateConfig(max_new_pieces=num_new, temperature=TEMPERATURE)
         self.prompts = text.stretches(num_prompt, num_samples)
 
-    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Go on from every place and show what comes out."""
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Go on from every place and show what comes out, below the line with the likelihood."""
         rows = [
             {
                 "step": trainer.global_step,

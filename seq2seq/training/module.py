@@ -175,7 +175,7 @@ class TrainingModule(LightningModule, ABC):
             {
                 "valid/loss": sums.loss / sums.pieces,
                 "valid/nll": nll,
-                "valid/perplexity": _perplexity(nll),
+                "valid/perplexity": perplexity(nll),
                 "valid/teacher_forced_accuracy": sums.correct / sums.tokens,
                 **self.extra_metrics(sums),
             }
@@ -201,7 +201,7 @@ class TrainingModule(LightningModule, ABC):
                 "train/loss": sums.loss / sums.pieces,
                 **({"train/source_nll": sums.source_nll / num_source} if num_source else {}),
                 "train/nll": nll,
-                "train/perplexity": _perplexity(nll),
+                "train/perplexity": perplexity(nll),
                 "train/lr": rate,
                 "train/grad_norm": norm,
                 "train/target_tokens_per_second": sums.tokens / sums.seconds,
@@ -213,6 +213,6 @@ class TrainingModule(LightningModule, ABC):
         self.log_dict({**metrics, "step": float(self.global_step)}, batch_size=1)
 
 
-def _perplexity(nll: float) -> float:
+def perplexity(nll: float) -> float:
     """exp of the unsmoothed negative log-likelihood per token, infinite where that overflows."""
     return float(torch.tensor(nll, dtype=torch.float64).exp())

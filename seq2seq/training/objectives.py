@@ -1,5 +1,6 @@
 """What a model that translates and a language model learn from a batch."""
 
+import logging
 import math
 from typing import ClassVar
 
@@ -11,7 +12,9 @@ from seq2seq.corpus.documents import TextSize
 from seq2seq.corpus.text_blocks import TextBatch
 from seq2seq.models import DecoderOnly
 from seq2seq.shapes import Bool, Int, Tensor
-from seq2seq.training.module import BatchLoss, Sums, TrainingModule
+from seq2seq.training.module import BatchLoss, Sums, TrainingModule, perplexity
+
+log = logging.getLogger(__name__)
 
 
 class TranslationModule(TrainingModule):
@@ -83,6 +86,19 @@ class LanguageModelModule(TrainingModule):
     def validation_loss(self, batch: TextBatch) -> BatchLoss:
         """The same."""
         return self.training_loss(batch)
+
+    def on_validation_epoch_end(self) -> None:
+        """Say the likelihood too, which for a language model no other score stands for."""
+        super().on_validation_epoch_end()
+        sums = self.valid_sums
+        units = self.extra_metrics(sums)
+        log.info(
+            "step %d: valid perplexity %.2f a piece, %.3f nats a character, %.3f bits a byte",
+            self.global_step,
+            perplexity(sums.nll / sums.tokens),
+            units["valid/nll_per_character"],
+            units["valid/bits_per_byte"],
+        )
 
     def extra_metrics(self, sums: Sums) -> dict[str, float]:
         """The likelihood by units that do not depend on the vocabulary: nats per character and bits per byte.

@@ -48,7 +48,7 @@ def test_continuations_go_to_a_file_to_the_log_and_to_tensorboard(generator, tex
     before = torch.get_rng_state()
     with caplog.at_level(logging.INFO):
         for _ in range(2):
-            callback.on_validation_epoch_end(trainer, MagicMock(spec=pytorch_lightning.LightningModule))
+            callback.on_validation_end(trainer, MagicMock(spec=pytorch_lightning.LightningModule))
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n")[:-1]]
     assert len(rows) == 2 * num_samples
     assert rows[:num_samples] == rows[num_samples:]  # the same draws each time

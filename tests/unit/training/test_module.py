@@ -1,5 +1,6 @@
 """One optimiser step: normalisation, padding, schedule; and losses against loops over single rows."""
 
+import logging
 import math
 
 import pytest
@@ -229,7 +230,7 @@ def test_not_apart_a_block_is_one_text_whose_bos_is_read_and_never_predicted(fam
     assert losses[0].nll.item() == losses[0].loss.item() == pytest.approx(expected, abs=1e-10)
 
 
-def test_a_language_model_is_judged_by_piece_by_character_and_by_byte(families, scrambled, monkeypatch):
+def test_a_language_model_is_judged_by_piece_by_character_and_by_byte(families, scrambled, monkeypatch, caplog):
     net = language_model(scrambled(families("gpt2")))
     logged = {}
     monkeypatch.setattr(net, "_log", logged.update)
@@ -237,12 +238,17 @@ def test_a_language_model_is_judged_by_piece_by_character_and_by_byte(families, 
     net.on_validation_epoch_start()
     for number, indices in enumerate(packed.batches(1)):
         net.validation_step(packed[indices], number)
-    net.on_validation_epoch_end()
+    with caplog.at_level(logging.INFO):
+        net.on_validation_epoch_end()
     total = sum(row_losses(net.model, [1, *ids, 2], 1)[1] for ids in DOCUMENTS)
     assert logged["valid/nll"] == pytest.approx(total / 20)
     assert logged["valid/perplexity"] == pytest.approx(math.exp(total / 20))
     assert logged["valid/nll_per_character"] == pytest.approx(total / 30)
     assert logged["valid/bits_per_byte"] == pytest.approx(total / math.log(2) / 40)
+    assert caplog.messages == [
+        f"step 0: valid perplexity {math.exp(total / 20):.2f} a piece, {total / 30:.3f} nats a character, "
+        f"{total / math.log(2) / 40:.3f} bits a byte"
+    ]
 
 
 def test_the_usual_smoothing_is_the_papers_for_translation_and_none_for_language_models(families, scrambled):
