@@ -71,11 +71,11 @@ def initialize(model: nn.Module, config: ModelConfig) -> None:
                 nn.init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=std)
+    if config.tying is Tying.none:
+        nn.init.normal_(model.get_parameter("output"), std=std)
     for name, part in model.named_modules():
         if name in ("encoder", "decoder"):
             _initialize_stack(part, config, encoder=name == "encoder")
-    if config.tying is Tying.none:
-        nn.init.normal_(model.get_parameter("output"), std=std)
 
 
 def _initialize_stack(stack: nn.Module, config: ModelConfig, *, encoder: bool) -> None:
