@@ -362,7 +362,9 @@ def test_v9_training_evaluate_and_sacrebleu_on_the_raw_files_give_one_number(
 
     folder = tmp_path / "bundle"
     bundle = dataclasses.replace(
-        load_bundle(tiny_bundle_folder), languages=("de", "zh"), decode=DecodeConfig(beam_size=1, min_length=4, max_length=25)
+        load_bundle(tiny_bundle_folder),
+        languages=("de", "zh"),
+        decode=DecodeConfig(beam_size=1, min_length=4, max_length=25),
     )
     save_bundle(bundle, folder)
     source, reference, output = tmp_path / "s.txt", tmp_path / "r.txt", tmp_path / "o.txt"
