@@ -114,11 +114,6 @@ def write_options(family: Family, config: ModelConfig, original: Options | None 
     return options, misfits
 
 
-def covered(family: Family) -> list[str]:
-    """Names of all options of ours that the family's tables say something about."""
-    return [*(name for row in family.rows for name in row.ours), *family.fixed, *family.unread]
-
-
 def _shown(value: Any) -> str:
     """As users write it."""
     if isinstance(value, Enum):
