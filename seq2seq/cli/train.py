@@ -6,7 +6,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -160,6 +160,9 @@ def _remove_unused(run_dir: Path) -> None:
     """Remove the folder of a run that was refused: one with nothing in it but Hydra's own files."""
     if run_dir.is_dir() and {path.name for path in run_dir.iterdir()} <= {".hydra", "train.log"}:
         shutil.rmtree(run_dir)
+        if run_dir.parent.parent == Path.cwd() / "outputs":  # outputs/<name>, made for this run alone
+            with suppress(OSError):  # other runs are in it
+                run_dir.parent.rmdir()
 
 
 @contextmanager

@@ -274,6 +274,17 @@ def test_a_refused_run_leaves_no_folder(fit):
     assert not Path("outputs/refused").exists()
 
 
+def test_a_refused_run_leaves_no_folder_of_its_name_but_those_of_other_runs(fit):
+    fit.raises = {1: ValueError("refused"), 2: ValueError("refused")}
+    for kept in (False, True):
+        other = Path("outputs/tried/other")
+        if kept:
+            other.mkdir(parents=True)
+        with pytest.raises(ValueError, match="refused"):
+            run([*FILES, "name=tried"])
+        assert Path("outputs/tried").exists() is other.exists() is kept
+
+
 def test_the_version_is_ours_and_not_that_of_hydra(fit, capsys):
     run(["--version"])
     assert capsys.readouterr().out == f"seq2seq {__version__}\n"
