@@ -11,17 +11,25 @@ from seq2seq.config.choices import (
     Activation,
     Architecture,
     AttentionBias,
+    BatchTokens,
     DataKind,
     Direction,
     Documents,
     FinalWeights,
+    GradientThrough,
     LongLines,
+    MixingChoice,
+    MixingSchedule,
     NormKind,
     NormPlacement,
+    OptimizerKind,
     PenaltyForm,
     PositionKind,
     Precision,
+    Replacement,
     RopeScaling,
+    ScheduleKind,
+    Strategy,
     Task,
     TokenizerKind,
     Tying,
@@ -29,8 +37,10 @@ from seq2seq.config.choices import (
 from seq2seq.config.data import DataConfig, TokenizerConfig
 from seq2seq.config.decode import DecodeConfig, GenerateConfig
 from seq2seq.config.model import ModelConfig, RopeConfig
+from seq2seq.config.optim import OptimConfig, ScheduledSamplingConfig
 from seq2seq.config.plain import from_dict, nearest, option_name, to_dict
-from seq2seq.config.training import MAX_THREADS, InitConfig, OptimConfig, TrainConfig, TrainerConfig
+from seq2seq.config.trainer import MAX_THREADS, TrainerConfig
+from seq2seq.config.training import InitConfig, TrainConfig
 
 __all__ = [
     "MAX_THREADS",
@@ -38,6 +48,7 @@ __all__ = [
     "Activation",
     "Architecture",
     "AttentionBias",
+    "BatchTokens",
     "DataConfig",
     "DataKind",
     "DecodeConfig",
@@ -45,17 +56,25 @@ __all__ = [
     "Documents",
     "FinalWeights",
     "GenerateConfig",
+    "GradientThrough",
     "InitConfig",
     "LongLines",
+    "MixingChoice",
+    "MixingSchedule",
     "ModelConfig",
     "NormKind",
     "NormPlacement",
     "OptimConfig",
+    "OptimizerKind",
     "PenaltyForm",
     "PositionKind",
     "Precision",
+    "Replacement",
     "RopeConfig",
     "RopeScaling",
+    "ScheduleKind",
+    "ScheduledSamplingConfig",
+    "Strategy",
     "Task",
     "TokenizerConfig",
     "TokenizerKind",

@@ -132,10 +132,109 @@ class LongLines(Enum):
 
 
 class Precision(Enum):
-    """Number format of the training arithmetic; weights stay float32 in both."""
+    """Number format of the training arithmetic.
+
+    fp32: float32 throughout. bf16_mixed, fp16_mixed: products in half precision, weights and their optimiser state in
+    float32 (Micikevicius et al. 2018); fp16 scales the loss, since its range is small. bf16_true: weights in bfloat16
+    too.
+    """
 
     fp32 = "fp32"
     bf16_mixed = "bf16_mixed"
+    fp16_mixed = "fp16_mixed"
+    bf16_true = "bf16_true"
+
+
+class Strategy(Enum):
+    """How several devices train one model.
+
+    auto: ddp where there is more than one device. ddp: each has the whole model, gradients are averaged. fsdp: weights,
+    gradients and optimiser state are divided among them (Zhao et al. 2023, arXiv:2304.11277).
+    """
+
+    auto = "auto"
+    ddp = "ddp"
+    fsdp = "fsdp"
+
+
+class BatchTokens(Enum):
+    """given: a batch holds `data.batch_tokens`. auto: as many as fit into memory, found by trying before training."""
+
+    given = "given"
+    auto = "auto"
+
+
+class OptimizerKind(Enum):
+    """Rule by which gradients become steps.
+
+    adam: Kingma and Ba 2015, the paper's. adamw: with decoupled weight decay (Loshchilov and Hutter 2019). adafactor:
+    second moments by rows and columns (Shazeer and Stern 2018). muon: orthogonalised momentum for the matrices of the
+    layers (Jordan et al. 2024), AdamW for the rest.
+    """
+
+    adam = "adam"
+    adamw = "adamw"
+    adafactor = "adafactor"
+    muon = "muon"
+
+
+class ScheduleKind(Enum):
+    """Learning rate after the linear warm-up that all but `noam` share with it.
+
+    noam: the paper's inverse square root, scaled by d_model. inverse_sqrt: the same curve, its peak given. linear,
+    cosine: down to the last step. warmup_stable_decay: constant, then down linearly over the last part. constant: no
+    decay.
+    """
+
+    noam = "noam"
+    inverse_sqrt = "inverse_sqrt"
+    linear = "linear"
+    cosine = "cosine"
+    warmup_stable_decay = "warmup_stable_decay"
+    constant = "constant"
+
+
+class MixingSchedule(Enum):
+    """How the share of replaced target pieces rises from 0 at `start_step` to `rate` at `end_step`.
+
+    constant: at once. linear, exponential, inverse_sigmoid: the decays of the share of right pieces of Bengio et al.
+    2015, arXiv:1506.03099, section 2.4.
+    """
+
+    constant = "constant"
+    linear = "linear"
+    exponential = "exponential"
+    inverse_sigmoid = "inverse_sigmoid"
+
+
+class Replacement(Enum):
+    """What stands in the place of a replaced target piece.
+
+    argmax: the most probable piece. sample: one drawn from the model's distribution. mixture: the mean of all
+    embeddings, weighted by their probabilities.
+    """
+
+    argmax = "argmax"
+    sample = "sample"
+    mixture = "mixture"
+
+
+class MixingChoice(Enum):
+    """Which target pieces are replaced.
+
+    random: each with the same probability. confidence: those of which the model is sure; where it is surest, a random
+    piece of the sentence stands in (Liu et al. 2021, arXiv:2107.10427).
+    """
+
+    random = "random"
+    confidence = "confidence"
+
+
+class GradientThrough(Enum):
+    """Which of the passes of scheduled sampling learn: the last one, or all of them."""
+
+    last = "last"
+    all = "all"
 
 
 class Accelerator(Enum):

@@ -3,123 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from seq2seq.config.checks import positive, probability, require
-from seq2seq.config.choices import (
-    Accelerator,
-    Architecture,
-    DataKind,
-    Direction,
-    FinalWeights,
-    PositionKind,
-    Precision,
-    Tying,
-)
+from seq2seq.config.checks import require
+from seq2seq.config.choices import Architecture, DataKind, PositionKind, Tying
 from seq2seq.config.data import DataConfig
 from seq2seq.config.decode import DecodeConfig
 from seq2seq.config.model import ModelConfig
-
-
-@dataclass(frozen=True)
-class OptimConfig:
-    """Loss, optimiser and learning-rate schedule (paper, sections 5.3 and 5.4)."""
-
-    warmup_steps: int = 1000
-    """Optimiser steps of linear warm-up, which Post-LN stacks need; the paper's own is 4000, for 100,000 steps."""
-    lr_factor: float = 1.0
-    """Multiplies d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)."""
-    beta1: float = 0.9
-    """Adam's decay of the first moment."""
-    beta2: float = 0.98
-    """Adam's decay of the second moment."""
-    eps: float = 1e-9
-    """Adam's denominator floor."""
-    label_smoothing: float | None = None
-    """Probability mass spread evenly over the whole vocabulary (Szegedy et al. 2016, section 7); null is the paper's
-    0.1 for translation and 0 for a language model."""
-    clip_norm: float | None = 1.0
-    """Gradients are scaled down to this joint 2-norm; null is off."""
-    loss_on_source: bool = False
-    """Decoder-only translation: the pieces of the source are predicted, and counted in the loss, too."""
-
-    def __post_init__(self) -> None:
-        require(self.warmup_steps >= 1, f"warmup_steps={self.warmup_steps} must be at least 1; Post-LN needs warm-up")
-        for name in ("lr_factor", "eps"):
-            positive(name, getattr(self, name))
-        for name in ("beta1", "beta2"):
-            probability(name, getattr(self, name))
-        if self.label_smoothing is not None:
-            probability("label_smoothing", self.label_smoothing)
-        if self.clip_norm is not None:
-            positive("clip_norm", self.clip_norm)
-
-
-MAX_THREADS = 1024
-"""More threads than any machine has cores; with very many torch ends the process."""
-
-
-@dataclass(frozen=True)
-class TrainerConfig:
-    """How long, on what, and what is kept. A step is an optimiser step."""
-
-    max_epochs: int | None = None
-    """Passes over the training text."""
-    max_steps: int | None = None
-    """Optimiser steps."""
-    max_minutes: float | None = None
-    """Wall-clock minutes of training, validation included."""
-    accumulate: int = 1
-    """Batches an optimiser step; the loss is normalised by all their target tokens together."""
-    validate_every: int | None = None
-    """Steps between validations; null validates at the end of each epoch."""
-    monitor: str | None = None
-    """Metric that decides which checkpoints are best and when to stop; null is valid/bleu for translation and valid/nll
-    for a language model."""
-    monitor_direction: Direction | None = None
-    """Which way `monitor` improves, for a metric of your own; null knows it of ours."""
-    patience: int | None = None
-    """Validations without improvement before training stops; null never does."""
-    keep_best: int = 3
-    """Best checkpoints kept, beside the last one."""
-    average_last: int = 5
-    """Checkpoints of the latest validations kept for averaging; 0 keeps none."""
-    final_weights: FinalWeights = FinalWeights.best
-    """What the bundle at the end holds."""
-    precision: Precision = Precision.fp32
-    """Arithmetic."""
-    accelerator: Accelerator = Accelerator.auto
-    """Kind of device."""
-    num_threads: int | None = None
-    """CPU threads; null leaves the choice to torch."""
-    log_every: int = 20
-    """Steps between logged training metrics."""
-    num_samples: int = 3
-    """Validation sentences whose translations, or places of the text whose continuations, are logged at each
-    validation."""
-
-    def __post_init__(self) -> None:
-        for name in ("max_epochs", "max_steps", "max_minutes", "validate_every", "patience", "num_threads"):
-            if getattr(self, name) is not None:
-                positive(name, getattr(self, name))
-        for name in ("accumulate", "log_every"):
-            positive(name, getattr(self, name))
-        require(
-            self.num_threads is None or self.num_threads <= MAX_THREADS,
-            f"num_threads={self.num_threads} is more than {MAX_THREADS}; choose at most the number of CPU cores",
-        )
-        for name in ("keep_best", "average_last", "num_samples"):
-            require(getattr(self, name) >= 0, f"{name}={getattr(self, name)} is negative")
-        require(
-            any(limit is not None for limit in (self.max_epochs, self.max_steps, self.max_minutes)),
-            "training would never end; give trainer.max_epochs, trainer.max_steps or trainer.max_minutes",
-        )
-        require(
-            self.final_weights is not FinalWeights.best or self.keep_best > 0,
-            "trainer.final_weights=best needs trainer.keep_best > 0; or choose trainer.final_weights=last",
-        )
-        require(
-            self.final_weights is not FinalWeights.average or self.average_last > 0,
-            "trainer.final_weights=average needs trainer.average_last > 0",
-        )
+from seq2seq.config.optim import OptimConfig, ScheduledSamplingConfig
+from seq2seq.config.trainer import TrainerConfig
 
 
 @dataclass(frozen=True)
@@ -156,6 +46,8 @@ class TrainConfig:
     """The text."""
     optim: OptimConfig = field(default_factory=OptimConfig)
     """Loss and optimiser."""
+    scheduled_sampling: ScheduledSamplingConfig = field(default_factory=ScheduledSamplingConfig)
+    """The model's own predictions among what the decoder is given."""
     decode: DecodeConfig = field(default_factory=DecodeConfig)
     """Search, in validation and as the bundle's default."""
     trainer: TrainerConfig = field(default_factory=TrainerConfig)

@@ -34,12 +34,16 @@ from seq2seq.training.preparation import prepare
 from seq2seq.training.progress import TrainingProgress
 from seq2seq.training.provenance import provenance
 from seq2seq.training.run_folder import bundle_from_checkpoints, check_same_tokenizers, check_unused, task_of, write_run
+from seq2seq.training.schedule import last_step
+from seq2seq.training.strategy import build_strategy
 
 log = logging.getLogger(__name__)
 
-_LIGHTNING_PRECISION: dict[Precision, Literal["32-true", "bf16-mixed"]] = {
+_LIGHTNING_PRECISION: dict[Precision, Literal["32-true", "bf16-mixed", "16-mixed", "bf16-true"]] = {
     Precision.fp32: "32-true",
     Precision.bf16_mixed: "bf16-mixed",
+    Precision.fp16_mixed: "16-mixed",
+    Precision.bf16_true: "bf16-true",
 }
 
 
@@ -101,6 +105,7 @@ def _fit(config: TrainConfig, run_dir: Path, loggers: Sequence[Logger], callback
         f"{run.model.num_parameters():,}",
         100 * run.data.padding_share(),
     )
+    run.module.total_steps = last_step(config, run.data.steps_an_epoch())
     advise(config, run.data.steps_an_epoch())
     folder = run_dir / "checkpoints"
     best = best_checkpoints(monitor, config.trainer.keep_best, folder)
@@ -126,7 +131,9 @@ def _trainer(config: TrainConfig, run_dir: Path, loggers: Sequence[Logger], call
         callbacks=list(callbacks),
         max_epochs=config.trainer.max_epochs or -1,
         accelerator=config.trainer.accelerator.name,
-        devices=1,
+        devices=config.trainer.devices,
+        num_nodes=config.trainer.num_nodes,
+        strategy=build_strategy(config.trainer),
         precision=_LIGHTNING_PRECISION[config.trainer.precision],
         val_check_interval=config.trainer.validate_every,
         check_val_every_n_epoch=None if config.trainer.validate_every else 1,

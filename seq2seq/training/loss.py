@@ -1,11 +1,58 @@
 """Label-smoothed cross-entropy and the plain negative log-likelihood, from one pass over the logits."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.autograd.function import once_differentiable
 
-from seq2seq.shapes import Float, Int, Tensor
+from seq2seq.models import Transformer
+from seq2seq.shapes import Bool, Float, Int, Tensor
+
+
+@dataclass(frozen=True)
+class BatchLoss:
+    """Sums over the pieces of a batch, in nats, and how many of them the model would have got right.
+
+    Attributes:
+        loss: The smoothed loss of all that is trained on.
+        nll: Negative log-likelihood of the target's pieces alone, whatever is trained on.
+        correct: How many of the target's pieces the model would have got right.
+        source_nll: Negative log-likelihood of source and separator; None where they are not trained on.
+    """
+
+    loss: Float[Tensor, ""]
+    nll: Float[Tensor, ""]
+    correct: Tensor
+    source_nll: Float[Tensor, ""] | None = None
+
+
+def batch_loss(
+    model: Transformer,
+    hidden: Float[Tensor, "B T D"],
+    targets: Int[Tensor, "B T"],
+    counted: Bool[Tensor, "B T"],
+    smoothing: float,
+    chunk: int | None = None,
+) -> BatchLoss:
+    """Loss at the places that count.
+
+    All others, padding among them, are dropped before the projection onto the vocabulary: they cost nothing there and
+    cannot count in the loss.
+
+    Args:
+        model: Has the projection.
+        hidden: The output at every place.
+        targets: The right piece of every place.
+        counted: Which places count.
+        smoothing: Mass spread evenly.
+        chunk: Places whose logits exist at one time; None for all.
+    """
+    del chunk
+    targets = targets[counted]
+    logits = model.logits(hidden[counted])
+    loss, nll = smoothed_cross_entropy(logits, targets, smoothing)
+    return BatchLoss(loss, nll, (logits.detach().argmax(-1) == targets).sum())
 
 
 def smoothed_cross_entropy(

@@ -2,6 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
@@ -9,13 +10,17 @@ import torch
 from pytorch_lightning import LightningModule
 from pytorch_lightning.core.optimizer import LightningOptimizer
 from torch import nn
-from torch.optim import Adam
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
-from seq2seq.config import OptimConfig
+from seq2seq.config import OptimConfig, ScheduledSamplingConfig
 from seq2seq.models import Transformer
 from seq2seq.shapes import Bool, Float, Int, Tensor
-from seq2seq.training.loss import smoothed_cross_entropy
-from seq2seq.training.schedule import noam_lr
+from seq2seq.training.distribution import num_ranks, sum_over_ranks
+from seq2seq.training.guard import StepGuard
+from seq2seq.training.loss import BatchLoss, batch_loss
+from seq2seq.training.optimizers import build_optimizer, set_rate
+from seq2seq.training.schedule import learning_rate
 
 
 @dataclass
@@ -33,23 +38,6 @@ class Sums:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True)
-class BatchLoss:
-    """Sums over the pieces of a batch, in nats, and how many of them the model would have got right.
-
-    Attributes:
-        loss: The smoothed loss of all that is trained on.
-        nll: Negative log-likelihood of the target's pieces alone, whatever is trained on.
-        correct: How many of the target's pieces the model would have got right.
-        source_nll: Negative log-likelihood of source and separator; None where they are not trained on.
-    """
-
-    loss: Float[Tensor, ""]
-    nll: Float[Tensor, ""]
-    correct: Tensor
-    source_nll: Float[Tensor, ""] | None = None
-
-
 class TrainingModule(LightningModule, ABC):
     """A network under training.
 
@@ -61,12 +49,22 @@ class TrainingModule(LightningModule, ABC):
         optim: Loss, optimiser and schedule.
         d_model: Width of the network, which the schedule depends on.
         log_every: Steps between logged training metrics.
+        total_steps: The step at which the run ends; None where that is not known.
+        sampling: Scheduled sampling; None is plain teacher forcing.
     """
 
     usual_smoothing: ClassVar[float]
     """Label smoothing where the options say none."""
 
-    def __init__(self, model: Transformer, optim: OptimConfig, d_model: int, log_every: int = 20) -> None:
+    def __init__(
+        self,
+        model: Transformer,
+        optim: OptimConfig,
+        d_model: int,
+        log_every: int = 20,
+        total_steps: int | None = None,
+        sampling: ScheduledSamplingConfig | None = None,
+    ) -> None:
         super().__init__()
         self.automatic_optimization = False
         self.model = model
@@ -74,6 +72,9 @@ class TrainingModule(LightningModule, ABC):
         self.smoothing = optim.label_smoothing if optim.label_smoothing is not None else self.usual_smoothing
         self.d_model = d_model
         self.log_every = log_every
+        self.sampling = sampling or ScheduledSamplingConfig()
+        self.total_steps = total_steps
+        self.guard = StepGuard(optim.max_bad_steps)
         self.random_state: Tensor | None = None
         self.train_sums = Sums()
         self.valid_sums = Sums()
@@ -102,21 +103,12 @@ class TrainingModule(LightningModule, ABC):
         counted: Bool[Tensor, "B T"],
         smoothing: float,
     ) -> BatchLoss:
-        """Loss at the places that count.
+        """Loss at the places that count."""
+        return batch_loss(self.model, hidden, targets, counted, smoothing, self.optim.loss_chunk)
 
-        All others, padding among them, are dropped before the projection onto the vocabulary: they cost nothing there
-        and cannot count in the loss.
-        """
-        targets = targets[counted]
-        logits = self.model.logits(hidden[counted])
-        loss, nll = smoothed_cross_entropy(logits, targets, smoothing)
-        return BatchLoss(loss, nll, (logits.detach().argmax(-1) == targets).sum())
-
-    def configure_optimizers(self) -> Adam:
-        """Adam as in the paper, section 5.3; each tied matrix is one parameter. The rate is set at every step."""
-        fused = self.device.type in ("cpu", "cuda")
-        betas = (self.optim.beta1, self.optim.beta2)
-        return Adam(self._trained(), lr=0.0, betas=betas, eps=self.optim.eps, fused=fused)
+    def configure_optimizers(self) -> Optimizer:
+        """The optimiser; its rate is set at every step."""
+        return build_optimizer(self.model, self.optim, fused=self.device.type in ("cpu", "cuda"))
 
     def _trained(self) -> list[nn.Parameter]:
         """The parameters that are not frozen."""
@@ -125,10 +117,13 @@ class TrainingModule(LightningModule, ABC):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep the state of torch's generator, which dropout draws from."""
         checkpoint["torch_random_state"] = torch.get_rng_state()
+        checkpoint["guard"] = self.guard.state_dict()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take the generator's state, to go on with when training starts."""
         self.random_state = checkpoint["torch_random_state"]
+        if "guard" in checkpoint:  # not in those of before
+            self.guard.load_state_dict(checkpoint["guard"])
 
     def on_train_start(self) -> None:
         """Go on with the random numbers of the run that is resumed."""
@@ -139,25 +134,40 @@ class TrainingModule(LightningModule, ABC):
         """Gradients of all batches of the step, normalised by all their predicted pieces; clip; step."""
         started = time.perf_counter()
         optimizer = cast(LightningOptimizer, self.optimizers())
-        rate = noam_lr(
-            self.global_step + 1,
-            d_model=self.d_model,
-            warmup_steps=self.optim.warmup_steps,
-            factor=self.optim.lr_factor,
-        )
-        for group in optimizer.param_groups:
-            group["lr"] = rate
+        rate = learning_rate(self.global_step + 1, self.optim, self.d_model, self.total_steps)
+        set_rate(optimizer.param_groups, rate)
         optimizer.zero_grad(set_to_none=True)
         num_pieces = [self.num_pieces(batch) for batch in update]
-        for batch, num in zip(update, num_pieces, strict=True):
-            losses = self.training_loss(batch)
-            self.manual_backward(losses.loss / sum(num_pieces))
+        # the engines average gradients over ranks; what is wanted is their sum over the pieces of all ranks
+        share = num_ranks() / sum_over_ranks([sum(num_pieces)])[0]
+        for number, (batch, num) in enumerate(zip(update, num_pieces, strict=True), start=1):
+            with self._gradients_sent(number == len(update)):
+                losses = self.training_loss(batch)
+                self.manual_backward(losses.loss * share)
             self._count(self.train_sums, batch, losses, num)
-        norm = nn.utils.clip_grad_norm_(self._trained(), self.optim.clip_norm or float("inf"))
-        optimizer.step()
+        norm = self._clip()
+        if self.guard.accepts(norm, self.global_step + 1):
+            optimizer.step()
+            self.after_step()
         self.train_sums.seconds += time.perf_counter() - started
         if self.global_step % self.log_every == 0:
-            self._log_training(rate, float(norm))
+            self._log_training(rate, norm)
+
+    def _gradients_sent(self, last: bool) -> AbstractContextManager[Any]:
+        """Where several ranks train, gradients are sent with the last batch of a step alone."""
+        model = self.trainer.strategy.model if self._trainer is not None else None
+        return model.no_sync() if isinstance(model, DistributedDataParallel) and not last else nullcontext()
+
+    def _clip(self) -> float:
+        """Scale the gradients down to the norm allowed.
+
+        Returns:
+            Their norm before.
+        """
+        return float(nn.utils.clip_grad_norm_(self._trained(), self.optim.clip_norm or float("inf")))
+
+    def after_step(self) -> None:
+        """What follows each step taken; nothing here."""
 
     def on_validation_epoch_start(self) -> None:
         """Begin the sums of a validation anew."""

@@ -6,13 +6,14 @@ from typing import ClassVar
 
 from torch.nn.functional import pad
 
-from seq2seq.config import OptimConfig
+from seq2seq.config import OptimConfig, ScheduledSamplingConfig
 from seq2seq.corpus.batching import Batch
 from seq2seq.corpus.documents import TextSize
 from seq2seq.corpus.text_blocks import TextBatch
 from seq2seq.models import DecoderOnly
 from seq2seq.shapes import Bool, Int, Tensor
-from seq2seq.training.module import BatchLoss, Sums, TrainingModule, perplexity
+from seq2seq.training.loss import BatchLoss
+from seq2seq.training.module import Sums, TrainingModule, perplexity
 
 log = logging.getLogger(__name__)
 
@@ -67,14 +68,23 @@ class LanguageModelModule(TrainingModule):
         d_model: Width of the network, which the schedule depends on.
         log_every: Steps between logged training metrics.
         valid_size: Characters and bytes of the validation text.
+        total_steps: The step at which the run ends; None where that is not known.
+        sampling: Scheduled sampling; None is plain teacher forcing.
     """
 
     usual_smoothing: ClassVar[float] = 0.0
 
     def __init__(
-        self, model: DecoderOnly, optim: OptimConfig, d_model: int, log_every: int, valid_size: TextSize
+        self,
+        model: DecoderOnly,
+        optim: OptimConfig,
+        d_model: int,
+        log_every: int,
+        valid_size: TextSize,
+        total_steps: int | None = None,
+        sampling: ScheduledSamplingConfig | None = None,
     ) -> None:
-        super().__init__(model, optim, d_model, log_every)
+        super().__init__(model, optim, d_model, log_every, total_steps, sampling)
         self.valid_size = valid_size
 
     def training_loss(self, batch: TextBatch) -> BatchLoss:

@@ -80,7 +80,9 @@ def _translation(config: TrainConfig, run_dir: Path, first: FirstWeights | None)
         config.trainer.num_samples,
         run_dir / "samples.jsonl",
     )
-    module = TranslationModule(model, config.optim, config.model.d_model, config.trainer.log_every)
+    module = TranslationModule(
+        model, config.optim, config.model.d_model, config.trainer.log_every, sampling=config.scheduled_sampling
+    )
     return Prepared(tokenizers, data, module, validation, text.fingerprint)
 
 
@@ -105,7 +107,14 @@ def _language_model(config: TrainConfig, run_dir: Path, first: FirstWeights | No
         config.trainer.num_samples,
         run_dir / "samples.jsonl",
     )
-    module = LanguageModelModule(model, config.optim, config.model.d_model, config.trainer.log_every, data.valid_size)
+    module = LanguageModelModule(
+        model,
+        config.optim,
+        config.model.d_model,
+        config.trainer.log_every,
+        data.valid_size,
+        sampling=config.scheduled_sampling,
+    )
     return Prepared(tokenizers, data, module, validation, text.fingerprint)
 
 

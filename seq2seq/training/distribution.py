@@ -1,0 +1,48 @@
+"""What the processes of a run tell one another; with one process, everything here is about that one alone."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import distributed
+
+T = TypeVar("T")
+
+
+def num_ranks() -> int:
+    """How many processes train the model together."""
+    return distributed.get_world_size() if _is_distributed() else 1
+
+
+def rank() -> int:
+    """The number of this one, counted from 0."""
+    return distributed.get_rank() if _is_distributed() else 0
+
+
+def sum_over_ranks(values: Sequence[float | int]) -> list[float]:
+    """Each value added up over all ranks, in float64 where the device has it. Every rank must call it."""
+    if not _is_distributed():
+        return [float(value) for value in values]
+    total = torch.tensor(list(values), dtype=torch.float64, device=_device())
+    distributed.all_reduce(total)
+    added: list[float] = total.tolist()
+    return added
+
+
+def gather_over_ranks(value: T) -> list[T]:
+    """The values of all ranks, in their order; plain builtins and tensors. Every rank must call it."""
+    if not _is_distributed():
+        return [value]
+    values: list[Any] = [None] * num_ranks()
+    distributed.all_gather_object(values, value)
+    return values
+
+
+def _is_distributed() -> bool:
+    return distributed.is_available() and distributed.is_initialized()
+
+
+def _device() -> torch.device:
+    """Where tensors must lie to be sent."""
+    backend = distributed.get_backend()
+    return torch.device("cuda", torch.cuda.current_device()) if "nccl" in backend else torch.device("cpu")
