@@ -45,16 +45,12 @@ def check_picture(path: str | Path) -> None:
     """Refuse a picture that could not be written, to call before the work that it shows.
 
     Raises:
-        ValueError: if matplotlib is missing, or the name does not end as a picture's does.
+        ValueError: if the name does not end as a picture's does.
         FileNotFoundError: if the folder does not exist.
     """
     if _format(path) not in FORMATS:
         raise ValueError(f"{path}: a picture's name ends in .png, .svg or .pdf")
     check_place(path)
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise ValueError("pictures need the package matplotlib; pip install 'seq2seq[inspect]'") from None
 
 
 def _format(path: str | Path) -> str:

@@ -1,4 +1,3 @@
-import sys
 
 import numpy as np
 import pytest
@@ -62,12 +61,6 @@ def test_a_name_that_is_no_picture_or_no_place_is_refused_before_the_work(tmp_pa
     with pytest.raises(FileNotFoundError, match=r"there is no folder .*missing"):
         check_picture(tmp_path / "missing" / "a.png")
     check_picture(tmp_path / "a.PNG")
-
-
-def test_without_matplotlib_it_is_said_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ValueError, match=r"pictures need the package matplotlib; pip install 'seq2seq\[inspect\]'"):
-        check_picture(tmp_path / "a.png")
 
 
 def test_the_width_of_texts_is_that_of_the_widest_and_grows_with_the_letters():
