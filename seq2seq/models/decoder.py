@@ -3,6 +3,7 @@
 from seq2seq.models.stack import Stack
 from seq2seq.nn.block import CrossBlock
 from seq2seq.nn.cache import DecoderState, KeyValue
+from seq2seq.nn.embedding import Mixture
 from seq2seq.nn.masks import padding_mask
 from seq2seq.nn.positions import Places
 from seq2seq.shapes import Bool, Float, Int, Tensor
@@ -15,11 +16,15 @@ class Decoder(Stack[CrossBlock]):
     """
 
     def forward(
-        self, tgt_in: Int[Tensor, "B T"], memory: Float[Tensor, "B S D"], src_valid: Bool[Tensor, "B S"]
+        self,
+        tgt_in: Int[Tensor, "B T"],
+        memory: Float[Tensor, "B S D"],
+        src_valid: Bool[Tensor, "B S"],
+        mixture: Mixture | None = None,
     ) -> Float[Tensor, "B T D"]:
         """The vector of every target position, from which the next piece is predicted."""
         places = Places.span(0, tgt_in.shape[1], tgt_in.device)
-        x, mask = self.embedding(tgt_in, places), padding_mask(src_valid)
+        x, mask = self.embedding(tgt_in, places, mixture), padding_mask(src_valid)
         rotation = self.rotation(places, x)
         for layer in self.blocks():
             x = layer(x, layer.cross_attention.keys_values(memory), mask, rotation)

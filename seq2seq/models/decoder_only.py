@@ -15,11 +15,13 @@ Source:
 """
 
 from torch import cat, nn
+from torch.nn.functional import pad
 
 from seq2seq.models.stack import Stack
 from seq2seq.models.transformer import AttentionMaps, Transformer
 from seq2seq.nn.block import Block
 from seq2seq.nn.cache import CausalState, DecoderState, KeyValue
+from seq2seq.nn.embedding import Mixture
 from seq2seq.nn.masks import causal_mask, document_mask, padding_mask, prefix_mask
 from seq2seq.nn.positions import Places
 from seq2seq.shapes import Bool, Float, Int, Tensor
@@ -49,26 +51,33 @@ class DecoderOnly(Transformer):
         ids: Int[Tensor, "B T"],
         places: Places,
         mask: Bool[Tensor, "#B 1 T T"] | None = None,
+        mixture: Mixture | None = None,
     ) -> Float[Tensor, "B T D"]:
         """The output at every position of a sequence; causal where no mask is given."""
-        x = self.decoder.embedding(ids, places)
+        x = self.decoder.embedding(ids, places, mixture)
         rotation = self.decoder.rotation(places, x)
         for block in self.decoder.blocks():
             x = block(x, mask, causal=mask is None, rotation=rotation)
         return self.decoder.final_norm(x)
 
-    def read(self, ids: Int[Tensor, "B T"], documents: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B T D"]:
+    def read(
+        self,
+        ids: Int[Tensor, "B T"],
+        documents: Int[Tensor, "B T"] | None = None,
+        mixture: Mixture | None = None,
+    ) -> Float[Tensor, "B T D"]:
         """The output at every position of plain text without padding.
 
         Args:
             ids: Blocks of text.
             documents: For each position the number of its document, ascending: no attention from one to another, and
                 positions are counted anew in each. None reads a block as one text.
+            mixture: What stands in the place of some ids.
         """
         if documents is None:
-            return self.hidden(ids, Places.span(0, ids.shape[1], ids.device))
+            return self.hidden(ids, Places.span(0, ids.shape[1], ids.device), None, mixture)
         mask = document_mask(documents)
-        return self.hidden(ids, Places(mask[:, 0].sum(-1) - 1, ids.shape[1]), mask)
+        return self.hidden(ids, Places(mask[:, 0].sum(-1) - 1, ids.shape[1]), mask, mixture)
 
     def read_pairs(
         self,
@@ -76,10 +85,17 @@ class DecoderOnly(Transformer):
         src_valid: Bool[Tensor, "B S"],
         tgt_in: Int[Tensor, "B T"],
         tgt_valid: Bool[Tensor, "B T"] | None = None,
+        mixture: Mixture | None = None,
     ) -> Float[Tensor, "B S-1+T D"]:
-        """The output at every position of source, separator and target: S - 1 of the source, then T."""
+        """The output at every position of source, separator and target: S - 1 of the source, then T.
+
+        A mixture stands in the place of target ids.
+        """
         ids, valid = _in_a_row(src, src_valid, tgt_in, tgt_valid)
-        return self.hidden(ids, Places.of_valid(valid), prefix_mask(valid, src.shape[1] - 1, self.prefix_lm))
+        num_source = src.shape[1] - 1
+        if mixture is not None:
+            mixture = Mixture(pad(mixture.where, (num_source, 0)), mixture.vectors)
+        return self.hidden(ids, Places.of_valid(valid), prefix_mask(valid, num_source, self.prefix_lm), mixture)
 
     def decode(
         self,
@@ -87,9 +103,15 @@ class DecoderOnly(Transformer):
         src_valid: Bool[Tensor, "B S"],
         tgt_in: Int[Tensor, "B T"],
         tgt_valid: Bool[Tensor, "B T"] | None = None,
+        mixture: Mixture | None = None,
+        memory: Float[Tensor, "B S D"] | None = None,
     ) -> Float[Tensor, "B T D"]:
         """The output at every target position, before the projection onto the vocabulary."""
-        return self.read_pairs(src, src_valid, tgt_in, tgt_valid)[:, src.shape[1] - 1 :]
+        assert memory is None, "source and target are read in a row"
+        return self.read_pairs(src, src_valid, tgt_in, tgt_valid, mixture)[:, src.shape[1] - 1 :]
+
+    def read_source(self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> None:
+        """Nothing: source and target are read in a row in each pass."""
 
     def start(self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> CausalState:
         """The state that decoding begins with: the source read, without its EOS, all positions at once."""

@@ -6,6 +6,7 @@ from seq2seq.models.decoder import Decoder
 from seq2seq.models.encoder import Encoder
 from seq2seq.models.transformer import AttentionMaps, Transformer
 from seq2seq.nn.cache import CausalState, DecoderState
+from seq2seq.nn.embedding import Mixture
 from seq2seq.nn.masks import causal_mask, padding_mask
 from seq2seq.nn.positions import Places
 from seq2seq.shapes import Bool, Float, Int, Tensor
@@ -39,10 +40,18 @@ class EncoderDecoder(Transformer):
         src_valid: Bool[Tensor, "B S"],
         tgt_in: Int[Tensor, "B T"],
         tgt_valid: Bool[Tensor, "B T"] | None = None,
+        mixture: Mixture | None = None,
+        memory: Float[Tensor, "B S D"] | None = None,
     ) -> Float[Tensor, "B T D"]:
         """The decoder's output at every target position, before the projection onto the vocabulary."""
         del tgt_valid  # padding on the right of a causal stack is seen by nothing before it
-        return self.decoder(tgt_in, self.encoder(src, src_valid), src_valid)
+        if memory is None:
+            memory = self.read_source(src, src_valid)
+        return self.decoder(tgt_in, memory, src_valid, mixture)
+
+    def read_source(self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> Float[Tensor, "B S D"]:
+        """The encoder's output, which all passes over a batch's target have in common."""
+        return self.encoder(src, src_valid)
 
     def start(self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> DecoderState:
         """The state that decoding begins with: the source encoded, no target piece seen."""

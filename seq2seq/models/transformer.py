@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn.functional import linear
 
 from seq2seq.nn.cache import CausalState, DecoderState
+from seq2seq.nn.embedding import Mixture
 from seq2seq.shapes import Bool, Float, Int, Tensor
 
 
@@ -66,8 +67,23 @@ class Transformer(nn.Module, ABC):
         src_valid: Bool[Tensor, "B S"],
         tgt_in: Int[Tensor, "B T"],
         tgt_valid: Bool[Tensor, "B T"] | None = None,
+        mixture: Mixture | None = None,
+        memory: Float[Tensor, "B S D"] | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """The output at every target position, before the projection onto the vocabulary."""
+        """The output at every target position, before the projection onto the vocabulary.
+
+        Args:
+            src: As in `forward`.
+            src_valid: As in `forward`.
+            tgt_in: As in `forward`.
+            tgt_valid: As in `forward`.
+            mixture: What stands in the place of some target ids.
+            memory: What `read_source` gave, so that the source is not read again for another pass over the target.
+        """
+
+    @abstractmethod
+    def read_source(self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> Float[Tensor, "B S D"] | None:
+        """What all passes over a batch's target have in common: the encoder's output; None where there is nothing."""
 
     @abstractmethod
     def start(self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> DecoderState | CausalState:

@@ -1,12 +1,26 @@
 """From piece ids to vectors."""
 
 import math
+from dataclasses import dataclass
 
 from torch import nn
 
 from seq2seq.nn.dropout import Dropout
 from seq2seq.nn.positions import LearnedPositions, Places, SinusoidalPositions
-from seq2seq.shapes import Float, Int, Tensor
+from seq2seq.shapes import Bool, Float, Int, Tensor
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Vectors that stand in the place of rows of the table, for example means of several rows.
+
+    Attributes:
+        where: The places whose ids are passed over.
+        vectors: One for each of them, in the order of `where` read row by row; not scaled, as rows of the table are.
+    """
+
+    where: Bool[Tensor, "B T"]
+    vectors: Float[Tensor, "places D"]
 
 
 class Embedding(nn.Module):
@@ -37,9 +51,13 @@ class Embedding(nn.Module):
         self.positions = positions
         self.dropout = Dropout(dropout)
 
-    def forward(self, ids: Int[Tensor, "B T"], places: Places) -> Float[Tensor, "B T D"]:
-        """Vectors of ids that stand at the given places."""
+    def forward(
+        self, ids: Int[Tensor, "B T"], places: Places, mixture: Mixture | None = None
+    ) -> Float[Tensor, "B T D"]:
+        """Vectors of ids that stand at the given places, or of what stands in their place; both are treated alike."""
         vectors = self.rows(ids)
+        if mixture is not None:
+            vectors = vectors.masked_scatter(mixture.where[..., None], mixture.vectors.to(vectors.dtype))
         if self.scale != 1.0:
             vectors = vectors * self.scale
         if self.positions is not None:
