@@ -3,7 +3,7 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -59,6 +59,10 @@ class EpochDataModule(LightningDataModule, ABC):
     @abstractmethod
     def padding_share(self) -> float:
         """Share of padding in the first epoch's batches."""
+
+    def use_budget(self, batch_tokens: int) -> None:
+        """Have batches of so many tokens from now on."""
+        self.config = replace(self.config, batch_tokens=batch_tokens)
 
     def steps_an_epoch(self) -> int:
         """Optimiser steps of the first epoch."""

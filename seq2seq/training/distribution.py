@@ -1,12 +1,26 @@
 """What the processes of a run tell one another; with one process, everything here is about that one alone."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
 from torch import distributed
 
 T = TypeVar("T")
+
+_alone = False
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """What is done inside, each rank does for itself, as if it were the only one: nothing is sent or waited for."""
+    global _alone
+    before, _alone = _alone, True
+    try:
+        yield
+    finally:
+        _alone = before
 
 
 def num_ranks() -> int:
@@ -39,7 +53,7 @@ def gather_over_ranks(value: T) -> list[T]:
 
 
 def _is_distributed() -> bool:
-    return distributed.is_available() and distributed.is_initialized()
+    return not _alone and distributed.is_available() and distributed.is_initialized()
 
 
 def _device() -> torch.device:

@@ -1,12 +1,9 @@
 """A whole training run: text in, bundle out."""
 
 import logging
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import torch
 from pytorch_lightning import Callback, Trainer
@@ -14,7 +11,7 @@ from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 from pytorch_lightning.loggers import Logger
 
 from seq2seq.bundle import save_bundle
-from seq2seq.config import Accelerator, FinalWeights, Precision, Task, TrainConfig
+from seq2seq.config import Accelerator, FinalWeights, Task, TrainConfig
 from seq2seq.training.advice import advise
 from seq2seq.training.averaging import latest_checkpoints
 from seq2seq.training.checkpoints import (
@@ -33,18 +30,12 @@ from seq2seq.training.limits import Limits
 from seq2seq.training.preparation import prepare
 from seq2seq.training.progress import TrainingProgress
 from seq2seq.training.provenance import provenance
+from seq2seq.training.quiet import quiet_lightning
 from seq2seq.training.run_folder import bundle_from_checkpoints, check_same_tokenizers, check_unused, task_of, write_run
 from seq2seq.training.schedule import last_step
-from seq2seq.training.strategy import build_strategy
+from seq2seq.training.strategy import LIGHTNING_PRECISION, build_strategy
 
 log = logging.getLogger(__name__)
-
-_LIGHTNING_PRECISION: dict[Precision, Literal["32-true", "bf16-mixed", "16-mixed", "bf16-true"]] = {
-    Precision.fp32: "32-true",
-    Precision.bf16_mixed: "bf16-mixed",
-    Precision.fp16_mixed: "16-mixed",
-    Precision.bf16_true: "bf16-true",
-}
 
 
 @dataclass(frozen=True)
@@ -81,7 +72,7 @@ def fit(
         FileNotFoundError: if a file of text, a tokenizer, a bundle or the checkpoint to resume from is missing.
         ValueError: if text, options or a bundle to fine-tune do not fit together.
     """
-    with _quiet_lightning():
+    with quiet_lightning():
         return _fit(config, run_dir, loggers, callbacks)
 
 
@@ -134,7 +125,7 @@ def _trainer(config: TrainConfig, run_dir: Path, loggers: Sequence[Logger], call
         devices=config.trainer.devices,
         num_nodes=config.trainer.num_nodes,
         strategy=build_strategy(config.trainer),
-        precision=_LIGHTNING_PRECISION[config.trainer.precision],
+        precision=LIGHTNING_PRECISION[config.trainer.precision],
         val_check_interval=config.trainer.validate_every,
         check_val_every_n_epoch=None if config.trainer.validate_every else 1,
         log_every_n_steps=config.trainer.log_every,
@@ -163,27 +154,6 @@ def _check_start(config: TrainConfig, run_dir: Path) -> None:
             f"trainer.accelerator={wanted.name} is not there: torch {torch.__version__} finds no such device; choose "
             "trainer.accelerator=cpu or auto, and leave trainer=gpu out"
         )
-
-
-@contextmanager
-def _quiet_lightning() -> Iterator[None]:
-    """Leave out what Lightning says at every start; its warnings about the run itself stay."""
-    logger = logging.getLogger("pytorch_lightning")
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    with warnings.catch_warnings():
-        for message in (
-            ".*LeafSpec.*",  # its own use of torch
-            "Checkpoint directory .* exists and is not empty",  # as after a resume
-            "You're resuming from a checkpoint that ended before the epoch ended",  # EpochDataModule sees to it
-            ".*does not have many workers",  # batches are made in microseconds
-            "The number of training batches .* is smaller than the logging interval",  # steps go on over epochs
-        ):
-            warnings.filterwarnings("ignore", message=message)
-        try:
-            yield
-        finally:
-            logger.setLevel(level)
 
 
 def _finish(config: TrainConfig, run_dir: Path, trainer: Trainer, best: ModelCheckpoint, monitor: Monitor) -> FitResult:

@@ -34,10 +34,14 @@ class TextDataModule(EpochDataModule):
         seed: int = 1,
     ) -> None:
         super().__init__(config, accumulate, seed)
-        self.num_blocks = config.batch_tokens // config.block_length
         self.train_text = _encode(train, tokenizer, "training")
         self.valid_text = _encode(valid, tokenizer, "validation")
         self.valid_size = TextSize.of(valid)
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks of a batch."""
+        return self.config.batch_tokens // self.config.block_length
 
     def epoch(self, number: int) -> tuple[PackedText, list[list[int]]]:
         """The blocks of an epoch and its batches, in order."""
