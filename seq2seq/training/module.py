@@ -3,7 +3,7 @@
 import time
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, cast
 
 import torch
@@ -16,10 +16,11 @@ from torch.optim import Optimizer
 from seq2seq.config import OptimConfig, ScheduledSamplingConfig
 from seq2seq.models import Transformer
 from seq2seq.shapes import Bool, Float, Int, Tensor
-from seq2seq.training.distribution import num_ranks, sum_over_ranks
+from seq2seq.training.distribution import gather_over_ranks, num_ranks, rank, sum_over_ranks
 from seq2seq.training.guard import StepGuard
 from seq2seq.training.loss import BatchLoss, batch_loss
 from seq2seq.training.optimizers import build_optimizer, set_rate
+from seq2seq.training.random_state import random_state, restore_of_rank
 from seq2seq.training.schedule import learning_rate
 
 
@@ -75,7 +76,8 @@ class TrainingModule(LightningModule, ABC):
         self.sampling = sampling or ScheduledSamplingConfig()
         self.total_steps = total_steps
         self.guard = StepGuard(optim.max_bad_steps)
-        self.random_state: Tensor | None = None
+        self.rank_states: list[dict[str, Any]] = []
+        self.step_began: dict[str, Any] | None = None
         self.train_sums = Sums()
         self.valid_sums = Sums()
 
@@ -115,24 +117,39 @@ class TrainingModule(LightningModule, ABC):
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep the state of torch's generator, which dropout draws from."""
-        checkpoint["torch_random_state"] = torch.get_rng_state()
-        checkpoint["guard"] = self.guard.state_dict()
+        """Keep what every rank needs to go on: its random numbers, and its sums since metrics were last logged.
+
+        All ranks are here; of weights alone nothing goes on.
+        """
+        if "optimizer_states" in checkpoint:
+            checkpoint["ranks"] = gather_over_ranks(self.step_began or self._rank_state())
+            checkpoint["guard"] = self.guard.state_dict()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take the generator's state, to go on with when training starts."""
-        self.random_state = checkpoint["torch_random_state"]
-        if "guard" in checkpoint:  # not in those of before
+        """Take what each rank had, to go on with when training starts."""
+        # those of before have the state of torch's generator alone
+        self.rank_states = checkpoint.get("ranks") or [{"random": {"torch": checkpoint["torch_random_state"]}}]
+        if "guard" in checkpoint:
             self.guard.load_state_dict(checkpoint["guard"])
 
     def on_train_start(self) -> None:
-        """Go on with the random numbers of the run that is resumed."""
-        if self.random_state is not None:
-            torch.set_rng_state(self.random_state.cpu())
+        """Go on with the random numbers, and the sums, of the run that is resumed."""
+        if not self.rank_states:
+            return
+        same = restore_of_rank([state["random"] for state in self.rank_states], rank(), num_ranks())
+        if same and "sums" in self.rank_states[rank()]:
+            self.train_sums = Sums(**self.rank_states[rank()]["sums"])
+        self.rank_states = []
+
+    def _rank_state(self) -> dict[str, Any]:
+        """What this rank needs to go on from here, beside what all ranks have in common."""
+        return {"random": random_state(), "sums": asdict(self.train_sums)}
 
     def training_step(self, update: tuple[Any, ...], batch_idx: int) -> None:
         """Gradients of all batches of the step, normalised by all their predicted pieces; clip; step."""
         started = time.perf_counter()
+        # an error or interrupt in the middle of a step is gone on from as if the step had not begun
+        self.step_began = self._rank_state()
         optimizer = cast(LightningOptimizer, self.optimizers())
         rate = learning_rate(self.global_step + 1, self.optim, self.d_model, self.total_steps)
         set_rate(optimizer.param_groups, rate)
@@ -149,6 +166,7 @@ class TrainingModule(LightningModule, ABC):
         if self.guard.accepts(norm, self.global_step + 1):
             optimizer.step()
             self.after_step()
+        self.step_began = None
         self.train_sums.seconds += time.perf_counter() - started
         if self.global_step % self.log_every == 0:
             self._log_training(rate, norm)
