@@ -25,6 +25,7 @@ from seq2seq.nn.cache import KeyValue
 from seq2seq.nn.masks import causal_mask
 from seq2seq.nn.norm import RMSNorm
 from seq2seq.nn.rotary import Rotation
+from seq2seq.nn.varlen import PackedMask, attend_packed
 from seq2seq.shapes import Bool, Float, Tensor
 
 
@@ -156,7 +157,7 @@ class SelfAttention(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "B T D"],
-        mask: Bool[Tensor, "#B 1 #T T"] | None = None,
+        mask: Bool[Tensor, "#B 1 #T T"] | PackedMask | None = None,
         causal: bool = False,
         rotation: Rotation | None = None,
     ) -> Float[Tensor, "B T D"]:
@@ -164,11 +165,13 @@ class SelfAttention(nn.Module):
 
         Args:
             x: The sequence.
-            mask: True where a key may be attended to; not together with `causal`.
+            mask: True where a key may be attended to; not together with `causal`. With a `PackedMask`, `x` is one row.
             causal: No position attends to a later one.
             rotation: Of the positions, with rotary positions.
         """
         query, key, value = self.project(x, rotation)
+        if isinstance(mask, PackedMask):
+            return self.output(merge_heads(attend_packed(query, key, value, mask, causal)))
         context = scaled_dot_product_attention(
             query,
             key,
@@ -243,12 +246,15 @@ class CrossAttention(nn.Module):
         return self.query_norm(split_heads(self.query(x), self.heads.num_heads))
 
     def forward(
-        self, x: Float[Tensor, "R T D"], source: KeyValue, mask: Bool[Tensor, "B 1 1 S"]
+        self, x: Float[Tensor, "R T D"], source: KeyValue, mask: Bool[Tensor, "B 1 1 S"] | PackedMask
     ) -> Float[Tensor, "R T D"]:
         """All target positions at once, of R = B * W rows: W beams of each sentence share its keys and values.
 
-        The beams' positions become further queries of the one sentence, [B, H, W*T, K], so nothing is copied.
+        The beams' positions become further queries of the one sentence, [B, H, W*T, K], so nothing is copied. With a
+        `PackedMask`, `x` and the source are one row each.
         """
+        if isinstance(mask, PackedMask):
+            return self.output(merge_heads(attend_packed(self.queries(x), source.key, source.value, mask)))
         num_sentences, num_queries = source.key.shape[0], x.shape[0] // source.key.shape[0] * x.shape[1]
         context = scaled_dot_product_attention(
             self.queries(x.reshape(num_sentences, num_queries, x.shape[2])),

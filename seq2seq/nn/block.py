@@ -11,6 +11,7 @@ from seq2seq.nn.dropout import Dropout
 from seq2seq.nn.feed_forward import FeedForward
 from seq2seq.nn.norm import Residual, build_norm
 from seq2seq.nn.rotary import Rotation
+from seq2seq.nn.varlen import PackedMask
 from seq2seq.shapes import Bool, Float, Tensor
 
 
@@ -80,7 +81,7 @@ class Block(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "B T D"],
-        mask: Bool[Tensor, "#B 1 #T T"] | None = None,
+        mask: Bool[Tensor, "#B 1 #T T"] | PackedMask | None = None,
         causal: bool = False,
         rotation: Rotation | None = None,
     ) -> Float[Tensor, "B T D"]:
@@ -128,12 +129,13 @@ class CrossBlock(Block):
         self,
         x: Float[Tensor, "B T D"],
         source: KeyValue,
-        source_mask: Bool[Tensor, "B 1 1 S"],
+        source_mask: Bool[Tensor, "B 1 1 S"] | PackedMask,
         rotation: Rotation | None = None,
     ) -> Float[Tensor, "B T D"]:
         """All target positions at once, none seeing a later one."""
         normed = self.residual.before(x, self.self_attention_norm)
-        x = self.attended(x, self.self_attention(normed, causal=True, rotation=rotation))
+        own = source_mask.own if isinstance(source_mask, PackedMask) else None
+        x = self.attended(x, self.self_attention(normed, own, causal=True, rotation=rotation))
         return self.fed_forward(self.crossed(x, source, source_mask))
 
     def step(  # type: ignore[override]
@@ -151,7 +153,7 @@ class CrossBlock(Block):
         return self.fed_forward(self.crossed(self.attended(x, attended), source, source_mask)), cache
 
     def crossed(
-        self, x: Float[Tensor, "R T D"], source: KeyValue, source_mask: Bool[Tensor, "B 1 1 S"]
+        self, x: Float[Tensor, "R T D"], source: KeyValue, source_mask: Bool[Tensor, "B 1 1 S"] | PackedMask
     ) -> Float[Tensor, "R T D"]:
         """The cross-attention sublayer, with its residual and norm."""
         norm = self.cross_attention_norm
