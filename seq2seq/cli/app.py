@@ -22,6 +22,7 @@ from seq2seq.cli.convert import convert
 from seq2seq.cli.evaluate import evaluate
 from seq2seq.cli.generate import generate
 from seq2seq.cli.info import info
+from seq2seq.cli.report import report
 from seq2seq.cli.score import score
 from seq2seq.cli.train import train
 from seq2seq.cli.translate import translate
@@ -125,6 +126,7 @@ app.command()(evaluate)
 app.command()(score)
 app.add_typer(data.app, name="data")
 app.command()(average)
+app.command()(report)
 app.command()(convert)
 app.command()(info)
 app.add_typer(inspect.app, name="inspect")
