@@ -37,12 +37,13 @@ from seq2seq.config.choices import (
 from seq2seq.config.data import DataConfig, TokenizerConfig
 from seq2seq.config.decode import DecodeConfig, GenerateConfig
 from seq2seq.config.model import ModelConfig, RopeConfig
-from seq2seq.config.optim import OptimConfig, ScheduledSamplingConfig
+from seq2seq.config.optim import DECAYING, OptimConfig, ScheduledSamplingConfig
 from seq2seq.config.plain import from_dict, nearest, option_name, to_dict
 from seq2seq.config.trainer import MAX_THREADS, TrainerConfig
 from seq2seq.config.training import InitConfig, TrainConfig
 
 __all__ = [
+    "DECAYING",
     "MAX_THREADS",
     "Accelerator",
     "Activation",

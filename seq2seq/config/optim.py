@@ -12,6 +12,9 @@ from seq2seq.config.choices import (
     ScheduleKind,
 )
 
+DECAYING = (ScheduleKind.linear, ScheduleKind.cosine, ScheduleKind.warmup_stable_decay)
+"""Schedules that go down towards a last step."""
+
 
 @dataclass(frozen=True)
 class OptimConfig:
@@ -22,11 +25,13 @@ class OptimConfig:
     schedule: ScheduleKind = ScheduleKind.noam
     """Learning rate after the warm-up."""
     warmup_steps: int = 1000
-    """Optimiser steps of linear warm-up, which Post-LN stacks need; the paper's own is 4000, for 100,000 steps."""
+    """Optimiser steps of linear warm-up, which Post-LN stacks need; the paper's own is 4000, for 100,000 steps. 0,
+    which noam cannot do, begins with the highest rate."""
     lr_factor: float = 1.0
     """noam: multiplies d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)."""
     lr: float | None = None
-    """All schedules but noam: the highest learning rate; null is the one that noam reaches."""
+    """All schedules but noam: the highest learning rate; null is the one that noam reaches. adafactor's are shares of
+    the size of what is trained, so that 0.01 is usual."""
     total_steps: int | None = None
     """linear, cosine, warmup_stable_decay: the step at which the decay ends; null is where trainer.max_steps or
     trainer.max_epochs ends the run."""
@@ -68,7 +73,6 @@ class OptimConfig:
     """Probability that a piece that the decoder is given is replaced by <unk> in training (Bowman et al. 2016)."""
 
     def __post_init__(self) -> None:
-        require(self.warmup_steps >= 1, f"warmup_steps={self.warmup_steps} must be at least 1; Post-LN needs warm-up")
         for name in ("lr_factor", "eps", "muon_lr", "max_bad_steps"):
             positive(name, getattr(self, name))
         for name in ("lr", "total_steps", "clip_norm", "loss_chunk"):
@@ -81,6 +85,20 @@ class OptimConfig:
                 probability(name, getattr(self, name))
         for name in ("weight_decay", "r_drop"):
             require(getattr(self, name) >= 0, f"{name}={getattr(self, name)} is negative")
+        require(
+            self.weight_decay == 0 or self.optimizer is not OptimizerKind.adam,
+            f"optim.weight_decay={self.weight_decay} is not for optim.optimizer=adam; choose optim.optimizer=adamw",
+        )
+        self._check_schedule()
+
+    def _check_schedule(self) -> None:
+        """Refuse a curve that is none, or an option that the curve does not have."""
+        require(self.warmup_steps >= 0, f"warmup_steps={self.warmup_steps} is negative")
+        require(
+            self.warmup_steps >= 1 or self.lr is not None,
+            "optim.warmup_steps=0 leaves noam's learning rate, which optim.lr=null stands for too, without a peak; "
+            "choose 1 or more, or another optim.schedule with optim.lr",
+        )
         require(0 <= self.min_lr_ratio <= 1, f"min_lr_ratio={self.min_lr_ratio} is no share; choose 0 to 1")
         require(0 < self.decay_share <= 1, f"decay_share={self.decay_share} is no share; choose more than 0, up to 1")
         require(
@@ -88,9 +106,16 @@ class OptimConfig:
             f"optim.lr={self.lr} is not for optim.schedule=noam, whose height optim.lr_factor sets; choose "
             "optim.schedule=inverse_sqrt, the same curve with its peak given",
         )
+        decaying = self.schedule in DECAYING
+        for option, unused in (("total_steps", self.total_steps is None), ("min_lr_ratio", self.min_lr_ratio == 0)):
+            require(
+                decaying or unused,
+                f"optim.{option}={getattr(self, option)} is not for optim.schedule={self.schedule.name}, which has no "
+                "end; choose linear, cosine or warmup_stable_decay",
+            )
         require(
-            self.weight_decay == 0 or self.optimizer is not OptimizerKind.adam,
-            f"optim.weight_decay={self.weight_decay} is not for optim.optimizer=adam; choose optim.optimizer=adamw",
+            self.total_steps is None or self.total_steps > self.warmup_steps,
+            f"optim.total_steps={self.total_steps} is over before optim.warmup_steps={self.warmup_steps}; choose more",
         )
 
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from seq2seq.config.checks import require
-from seq2seq.config.choices import Architecture, DataKind, PositionKind, Tying
+from seq2seq.config.choices import Architecture, DataKind, OptimizerKind, PositionKind, Strategy, Tying
 from seq2seq.config.data import DataConfig
 from seq2seq.config.decode import DecodeConfig
 from seq2seq.config.model import ModelConfig
-from seq2seq.config.optim import OptimConfig, ScheduledSamplingConfig
+from seq2seq.config.optim import DECAYING, OptimConfig, ScheduledSamplingConfig
 from seq2seq.config.trainer import TrainerConfig
 
 
@@ -67,6 +67,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         require(0 <= self.seed < 2**32, f"seed={self.seed} is out of range; choose 0 <= seed < {2**32}")
+        self._check_optim()
         if self.init.from_ is None:  # else the bundle decides what model and vocabulary are, and is checked when read
             self._check_vocabulary()
             self.check_model()
@@ -75,6 +76,27 @@ class TrainConfig:
             self.data.tokenizer.source_model is None,
             f"init.from={self.init.from_} keeps its own tokenizers, which its weights belong to, so "
             f"data.tokenizer.source_model={self.data.tokenizer.source_model} would be for nothing; leave it out",
+        )
+
+    def _check_optim(self) -> None:
+        """Refuse a decay without an end, and what cannot be done on weights that are divided among devices."""
+        ends = (self.optim.total_steps, self.trainer.max_steps, self.trainer.max_epochs)
+        require(
+            self.optim.schedule not in DECAYING or any(end is not None for end in ends),
+            f"optim.schedule={self.optim.schedule.name} goes down towards a last step, which trainer.max_minutes alone "
+            "does not tell; give optim.total_steps or trainer.max_steps",
+        )
+        whole = (OptimizerKind.adafactor, OptimizerKind.muon)
+        divided = self.trainer.strategy is Strategy.fsdp
+        require(
+            not (divided and self.optim.optimizer in whole),
+            f"optim.optimizer={self.optim.optimizer.name} looks at whole matrices, which trainer.strategy=fsdp "
+            "divides; choose trainer.strategy=ddp or optim.optimizer=adamw",
+        )
+        require(
+            not (divided and self.optim.ema_decay is not None),
+            f"optim.ema_decay={self.optim.ema_decay} keeps whole weights, which trainer.strategy=fsdp divides; choose "
+            "trainer.strategy=ddp, or average checkpoints by trainer.final_weights=average",
         )
 
     def _check_vocabulary(self) -> None:
