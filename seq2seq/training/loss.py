@@ -1,6 +1,7 @@
 """Label-smoothed cross-entropy and the plain negative log-likelihood, from one pass over the logits."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,12 +20,14 @@ class BatchLoss:
         nll: Negative log-likelihood of the target's pieces alone, whatever is trained on.
         correct: How many of the target's pieces the model would have got right.
         source_nll: Negative log-likelihood of source and separator; None where they are not trained on.
+        further: More that is added up for the log, by the names of the sums.
     """
 
     loss: Float[Tensor, ""]
     nll: Float[Tensor, ""]
     correct: Tensor
     source_nll: Float[Tensor, ""] | None = None
+    further: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 def batch_loss(

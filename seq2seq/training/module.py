@@ -37,6 +37,14 @@ class Sums:
     padding: int = 0
     positions: int = 0
     seconds: float = 0.0
+    first_pass_loss: float = 0.0
+    first_pass_pieces: int = 0
+    replaced: int = 0
+    replaceable: int = 0
+    divergence: float = 0.0
+    forced_correct: int = 0
+    free_correct: int = 0
+    compared: int = 0
 
 
 class TrainingModule(LightningModule, ABC):
@@ -96,6 +104,10 @@ class TrainingModule(LightningModule, ABC):
 
     def extra_metrics(self, sums: Sums) -> dict[str, float]:
         """What a validation tells beside the usual means."""
+        return {}
+
+    def extra_training_metrics(self, sums: Sums) -> dict[str, float]:
+        """What is logged of training beside the usual means."""
         return {}
 
     def losses(
@@ -219,6 +231,8 @@ class TrainingModule(LightningModule, ABC):
         sums.positions += batch.num_positions
         if losses.source_nll is not None:
             sums.source_nll += float(losses.source_nll)
+        for name, value in losses.further.items():
+            setattr(sums, name, getattr(sums, name) + value.item())
 
     def _log_training(self, rate: float, norm: float) -> None:
         sums, self.train_sums = self.train_sums, Sums()
@@ -234,6 +248,7 @@ class TrainingModule(LightningModule, ABC):
                 "train/grad_norm": norm,
                 "train/target_tokens_per_second": sums.tokens / sums.seconds,
                 "train/padding_share": sums.padding / sums.positions,
+                **self.extra_training_metrics(sums),
             }
         )
 
