@@ -6,6 +6,8 @@ from seq2seq.nn.cache import DecoderState, KeyValue
 from seq2seq.nn.embedding import Mixture
 from seq2seq.nn.masks import padding_mask
 from seq2seq.nn.positions import Places
+from seq2seq.nn.rotary import Rotation
+from seq2seq.nn.varlen import PackedMask
 from seq2seq.shapes import Bool, Float, Int, Tensor
 
 
@@ -21,14 +23,28 @@ class Decoder(Stack[CrossBlock]):
         memory: Float[Tensor, "B S D"],
         src_valid: Bool[Tensor, "B S"],
         mixture: Mixture | None = None,
+        packed: PackedMask | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """The vector of every target position, from which the next piece is predicted."""
+        """The vector of every target position, from which the next piece is predicted.
+
+        Args:
+            tgt_in: Target ids with BOS in front.
+            memory: The encoder's output.
+            src_valid: True at real source positions.
+            mixture: What stands in the place of some target ids.
+            packed: Of target and source, to compute their real positions alone.
+        """
         places = Places.span(0, tgt_in.shape[1], tgt_in.device)
-        x, mask = self.embedding(tgt_in, places, mixture), padding_mask(src_valid)
+        x = self.embedding(tgt_in, places, mixture)
+        mask: Tensor | PackedMask = padding_mask(src_valid)
+        if packed is not None:
+            x, places, mask = packed.queries.pack(x), packed.queries.pack_places(places), packed
+            memory = packed.keys.pack(memory)
         rotation = self.rotation(places, x)
         for layer in self.blocks():
-            x = layer(x, layer.cross_attention.keys_values(memory), mask, rotation)
-        return self.final_norm(x)
+            x = self.run(_decoded, layer, x, memory, mask, rotation)
+        x = self.final_norm(x)
+        return x if packed is None else packed.queries.unpack(x)
 
     def start(self, memory: Float[Tensor, "B S D"], src_valid: Bool[Tensor, "B S"]) -> DecoderState:
         """The state before the first target piece: keys and values of the source, nothing of the target."""
@@ -51,3 +67,14 @@ class Decoder(Stack[CrossBlock]):
             x, cache = layer.step(x, cache, state.length, source, state.cross_mask, rotation)
             after.append(cache)
         return self.final_norm(x), DecoderState(length, tuple(after), state.cross_attention, state.cross_mask)
+
+
+def _decoded(
+    layer: CrossBlock,
+    x: Float[Tensor, "B T D"],
+    memory: Float[Tensor, "B S D"],
+    mask: Bool[Tensor, "B 1 1 S"] | PackedMask,
+    rotation: Rotation | None,
+) -> Float[Tensor, "B T D"]:
+    """The output of a layer, its keys and values of the source included."""
+    return layer(x, layer.cross_attention.keys_values(memory), mask, rotation)

@@ -17,13 +17,14 @@ Source:
 from torch import cat, nn
 from torch.nn.functional import pad
 
-from seq2seq.models.stack import Stack
+from seq2seq.models.stack import Execution, Stack, block_output
 from seq2seq.models.transformer import AttentionMaps, Transformer
 from seq2seq.nn.block import Block
 from seq2seq.nn.cache import CausalState, DecoderState, KeyValue
 from seq2seq.nn.embedding import Mixture
 from seq2seq.nn.masks import causal_mask, document_mask, padding_mask, prefix_mask
 from seq2seq.nn.positions import Places
+from seq2seq.nn.varlen import PackedMask, Packing
 from seq2seq.shapes import Bool, Float, Int, Tensor
 
 
@@ -46,6 +47,19 @@ class DecoderOnly(Transformer):
         self.output_bias = output_bias
         self.prefix_lm = prefix_lm
 
+    def execute(self, how: Execution) -> None:
+        """Compute so in training from now on.
+
+        Raises:
+            ValueError: if a prefix language model is to do without padding.
+        """
+        if how.padding_free and self.prefix_lm:
+            raise ValueError(
+                "trainer.padding_free=true cannot express model.prefix_lm=true, in which the source is seen whole and "
+                "the target is causal; choose trainer.padding_free=false, or model.prefix_lm=false"
+            )
+        super().execute(how)
+
     def hidden(
         self,
         ids: Int[Tensor, "B T"],
@@ -55,9 +69,27 @@ class DecoderOnly(Transformer):
     ) -> Float[Tensor, "B T D"]:
         """The output at every position of a sequence; causal where no mask is given."""
         x = self.decoder.embedding(ids, places, mixture)
+        return self._through(x, places, mask, causal=mask is None)
+
+    def _packed_hidden(
+        self, ids: Int[Tensor, "B T"], places: Places, packing: Packing, mixture: Mixture | None
+    ) -> Float[Tensor, "B T D"]:
+        """The output at every position that is kept, of causal sequences; zeros elsewhere."""
+        x = packing.pack(self.decoder.embedding(ids, places, mixture))
+        x = self._through(x, packing.pack_places(places), PackedMask(packing, packing), causal=True)
+        return packing.unpack(x)
+
+    def _through(
+        self,
+        x: Float[Tensor, "B T D"],
+        places: Places,
+        mask: Bool[Tensor, "#B 1 T T"] | PackedMask | None,
+        causal: bool,
+    ) -> Float[Tensor, "B T D"]:
+        """All blocks and the last norm."""
         rotation = self.decoder.rotation(places, x)
         for block in self.decoder.blocks():
-            x = block(x, mask, causal=mask is None, rotation=rotation)
+            x = self.decoder.run(block_output, block, x, mask, causal, rotation)
         return self.decoder.final_norm(x)
 
     def read(
@@ -77,7 +109,10 @@ class DecoderOnly(Transformer):
         if documents is None:
             return self.hidden(ids, Places.span(0, ids.shape[1], ids.device), None, mixture)
         mask = document_mask(documents)
-        return self.hidden(ids, Places(mask[:, 0].sum(-1) - 1, ids.shape[1]), mask, mixture)
+        places = Places(mask[:, 0].sum(-1) - 1, ids.shape[1])
+        if self.packs:
+            return self._packed_hidden(ids, places, Packing.of_documents(documents), mixture)
+        return self.hidden(ids, places, mask, mixture)
 
     def read_pairs(
         self,
@@ -95,7 +130,10 @@ class DecoderOnly(Transformer):
         num_source = src.shape[1] - 1
         if mixture is not None:
             mixture = Mixture(pad(mixture.where, (num_source, 0)), mixture.vectors)
-        return self.hidden(ids, Places.of_valid(valid), prefix_mask(valid, num_source, self.prefix_lm), mixture)
+        places = Places.of_valid(valid)
+        if self.packs:
+            return self._packed_hidden(ids, places, Packing.of_valid(valid), mixture)
+        return self.hidden(ids, places, prefix_mask(valid, num_source, self.prefix_lm), mixture)
 
     def decode(
         self,

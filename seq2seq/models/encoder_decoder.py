@@ -9,6 +9,7 @@ from seq2seq.nn.cache import CausalState, DecoderState
 from seq2seq.nn.embedding import Mixture
 from seq2seq.nn.masks import causal_mask, padding_mask
 from seq2seq.nn.positions import Places
+from seq2seq.nn.varlen import PackedMask, Packing
 from seq2seq.shapes import Bool, Float, Int, Tensor
 
 
@@ -44,14 +45,18 @@ class EncoderDecoder(Transformer):
         memory: Float[Tensor, "B S D"] | None = None,
     ) -> Float[Tensor, "B T D"]:
         """The decoder's output at every target position, before the projection onto the vocabulary."""
-        del tgt_valid  # padding on the right of a causal stack is seen by nothing before it
+        # without packing, padding on the right of a causal stack is seen by nothing before it
+        packed = None
+        if self.packs:
+            target = src_valid.new_ones(tgt_in.shape) if tgt_valid is None else tgt_valid
+            packed = PackedMask(Packing.of_valid(target), Packing.of_valid(src_valid))
         if memory is None:
-            memory = self.read_source(src, src_valid)
-        return self.decoder(tgt_in, memory, src_valid, mixture)
+            memory = self.encoder(src, src_valid, packed.keys if packed is not None else None)
+        return self.decoder(tgt_in, memory, src_valid, mixture, packed)
 
     def read_source(self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> Float[Tensor, "B S D"]:
         """The encoder's output, which all passes over a batch's target have in common."""
-        return self.encoder(src, src_valid)
+        return self.encoder(src, src_valid, Packing.of_valid(src_valid) if self.packs else None)
 
     def start(self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> DecoderState:
         """The state that decoding begins with: the source encoded, no target piece seen."""

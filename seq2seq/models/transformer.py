@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn.functional import linear
 
+from seq2seq.models.stack import Execution, Stack
 from seq2seq.nn.cache import CausalState, DecoderState
 from seq2seq.nn.embedding import Mixture
 from seq2seq.shapes import Bool, Float, Int, Tensor
@@ -30,6 +31,7 @@ class Transformer(nn.Module, ABC):
     Attributes:
         output: The [V, D] matrix that gives logits; may be the target embedding's table.
         output_bias: [V], added to the logits; None without.
+        execution: How it computes in training; set by `execute`.
 
     Source:
         Tying: Press and Wolf 2017, arXiv:1608.05859.
@@ -37,6 +39,7 @@ class Transformer(nn.Module, ABC):
 
     output: nn.Parameter
     output_bias: nn.Parameter | None
+    execution: Execution = Execution()
 
     def forward(
         self,
@@ -55,6 +58,20 @@ class Transformer(nn.Module, ABC):
                 counts as target where source and target in a row are measured against learned positions.
         """
         return self.logits(self.decode(src, src_valid, tgt_in, tgt_valid))
+
+    def execute(self, how: Execution) -> None:
+        """Compute so in training from now on. Evaluation, decoding among it, is always done in the plain way."""
+        self.execution = how
+        for module in self.modules():
+            if isinstance(module, Stack):
+                module.execution = how
+
+    @property
+    def packs(self) -> bool:
+        """Whether real positions alone are computed now."""
+        return self.training and any(
+            isinstance(part, Stack) and part.execution.padding_free for part in self.children()
+        )
 
     def logits(self, hidden: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
         """Projection onto the vocabulary."""

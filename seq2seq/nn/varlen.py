@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from seq2seq.nn.positions import Places
 from seq2seq.shapes import Bool, Float, Int, Tensor
 
 if TYPE_CHECKING:
@@ -71,6 +72,10 @@ class Packing:
     def pack(self, x: Tensor) -> Tensor:
         """The kept positions of [B, T] or [B, T, D], as one row [1, n] or [1, n, D]."""
         return x.flatten(0, 1).index_select(0, self.places)[None]
+
+    def pack_places(self, places: Places) -> Places:
+        """The places of the kept positions, in one row."""
+        return Places(self.pack(places.index.expand(self.shape)), places.end)
 
     def unpack(self, x: Float[Tensor, "1 n D"]) -> Float[Tensor, "B T D"]:
         """The rows back in their batch, zeros where padding is."""
