@@ -12,8 +12,8 @@ class Dropout(nn.Module):
     On a CPU, torch draws one float for each element with a single thread, which takes longer than the product
     before it. Here one random byte decides, eight of them from each draw of torch's own generator (so seeds and
     saved random states work as usual). A byte has 256 values, so p is rounded to the nearest 1/256 there (0.1
-    becomes 26/256 = 0.1016; the least is 1/256) and the scale is exact for the rounded value. On other devices this is
-    torch's dropout.
+    becomes 26/256 = 0.1016; the least is 1/256) and the scale is exact for the rounded value. On other devices, and in
+    compiled code, this is torch's dropout.
 
     Args:
         p: Probability of a zero.
@@ -32,7 +32,7 @@ class Dropout(nn.Module):
         """The vectors, some elements zeroed in training; unchanged in evaluation."""
         if not self.training or self.p == 0.0:
             return x
-        if x.device.type != "cpu":
+        if x.device.type != "cpu" or torch.compiler.is_compiling():  # compiled code draws as fast as it computes
             return nn.functional.dropout(x, self.p)
         threshold = min(255, max(1, round(self.p * 256)))
         return x * _keep_mask(x.shape, threshold).to(x.dtype).mul_(256 / (256 - threshold))
