@@ -255,7 +255,8 @@ class CrossAttention(nn.Module):
         """
         if isinstance(mask, PackedMask):
             return self.output(merge_heads(attend_packed(self.queries(x), source.key, source.value, mask)))
-        num_sentences, num_queries = source.key.shape[0], x.shape[0] // source.key.shape[0] * x.shape[1]
+        num_sentences = source.key.shape[0]
+        num_queries = x.shape[0] // max(1, num_sentences) * x.shape[1]  # a rank may be given a batch without sentences
         context = scaled_dot_product_attention(
             self.queries(x.reshape(num_sentences, num_queries, x.shape[2])),
             source.key,
@@ -264,7 +265,7 @@ class CrossAttention(nn.Module):
             dropout_p=self.heads.dropout if self.training else 0.0,
             enable_gqa=self.heads.grouped,
         )
-        return self.output(merge_heads(context).reshape(*x.shape[:2], -1))
+        return self.output(merge_heads(context).reshape(*x.shape[:2], self.heads.query_width))
 
     def weights(
         self, x: Float[Tensor, "B T D"], source: KeyValue, mask: Bool[Tensor, "B 1 1 S"]
