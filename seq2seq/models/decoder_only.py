@@ -208,6 +208,11 @@ class DecoderOnly(Transformer):
         )
 
     @property
+    def target_table(self) -> nn.Embedding:
+        """The table that target ids are looked up in."""
+        return self.decoder.embedding.rows
+
+    @property
     def source_rows(self) -> int:
         """Rows of the table that source ids are looked up in."""
         return self.decoder.embedding.rows.num_embeddings

@@ -71,6 +71,11 @@ class EncoderDecoder(Transformer):
         return self.logits(hidden[:, -1]), state
 
     @property
+    def target_table(self) -> nn.Embedding:
+        """The table that target ids are looked up in."""
+        return self.decoder.embedding.rows
+
+    @property
     def source_rows(self) -> int:
         """Rows of the table that source ids are looked up in."""
         return self.encoder.embedding.rows.num_embeddings

@@ -114,6 +114,11 @@ class Transformer(nn.Module, ABC):
 
     @property
     @abstractmethod
+    def target_table(self) -> nn.Embedding:
+        """The table that target ids are looked up in."""
+
+    @property
+    @abstractmethod
     def source_rows(self) -> int:
         """Rows of the table that source ids are looked up in."""
 
