@@ -12,6 +12,9 @@ from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 from seq2seq.config import DataKind, Direction, TrainConfig, nearest
 from seq2seq.shapes import Tensor
 from seq2seq.training.averaging import network_weights, read_checkpoint
+from seq2seq.training.checkpoint_io import BEFORE_LAST, LAST, CheckpointNotWrittenError, damage, is_sound
+from seq2seq.training.metrics_file import MetricsCsv, samples_go_on_from
+from seq2seq.training.whole_file import remove_leftovers
 
 log = logging.getLogger(__name__)
 
@@ -68,21 +71,71 @@ def monitored(config: TrainConfig, *, own_metrics: bool) -> Monitor:
 
 
 class KeptCheckpoints(ModelCheckpoint):
-    """Lightning's callback, which after a resume knows the files that it has kept also when the run has been moved."""
+    """Lightning's callback, which after a resume knows the files that it has kept, also when the run has been moved,
+    and also when it was killed between two of them."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a checkpoint's state, its paths changed to where the files are now, if all of them are there."""
+        """Go on from a checkpoint's state, its paths changed to where the files are now.
+
+        A file that is not there any more was given up after the checkpoint was written.
+        """
         now = Path(str(self.dirpath))
 
         def moved(path: str) -> str:
             return str(now / Path(path).name) if path else path
 
         kept = {moved(path): score for path, score in state_dict["best_k_models"].items()}
-        if all(Path(path).is_file() for path in kept):
+        there = {path: score for path, score in kept.items() if Path(path).is_file()}
+        if there or not kept or state_dict["dirpath"] == self.dirpath:
             names = ("best_model_path", "kth_best_model_path", "last_model_path")
             paths = {name: moved(state_dict[name]) for name in names}
-            state_dict = state_dict | paths | {"dirpath": self.dirpath, "best_k_models": kept}
+            state_dict = state_dict | paths | {"dirpath": self.dirpath, "best_k_models": there}
+        if there.keys() != kept.keys() and kept and state_dict["best_k_models"] is there:
+            best = (min if self.mode == "min" else max)(there, key=lambda path: float(there[path]), default="")
+            state_dict |= {"best_model_path": best, "best_model_score": there.get(best)}
         super().load_state_dict(state_dict)
+
+
+class LastCheckpoint(KeptCheckpoints):
+    """Keeps everything that a run needs to go on, from the latest validation, interrupt or error.
+
+    At the start of a run it clears away what a killed process has left: half-written files, and the logged rows of
+    steps that are going to be taken again.
+    """
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Remove half-written files."""
+        super().setup(trainer, pl_module, stage)
+        if trainer.is_global_zero:
+            for folder in (Path(str(self.dirpath)), Path(str(self.dirpath)).parent):
+                remove_leftovers(folder)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Forget what came after the checkpoint that the run goes on from."""
+        super().on_train_start(trainer, pl_module)
+        if trainer.ckpt_path is None or not trainer.is_global_zero:
+            return
+        folder = Path(str(self.dirpath))
+        for logger in trainer.loggers:
+            if isinstance(logger, MetricsCsv):
+                logger.go_on_from(trainer.global_step)
+        samples_go_on_from(folder.parent / "samples.jsonl", trainer.global_step)
+        for file in folder.glob("recent_step_*.ckpt"):
+            if int(file.stem.split("_")[2].partition("-")[0]) > trainer.global_step:
+                file.unlink()
+        last = folder / LAST
+        if Path(trainer.ckpt_path).name != LAST and last.is_file() and not is_sound(last):
+            last.unlink()  # or it would soon take the place of the one before it
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Write a checkpoint, unless that is what went wrong, or the other processes know nothing of the error."""
+        if trainer.world_size == 1 and not isinstance(exception, CheckpointNotWrittenError):
+            super().on_exception(trainer, pl_module, exception)
+
+    def _save_checkpoint(self, trainer: Trainer, filepath: str) -> None:
+        for logger in trainer.loggers:
+            logger.save()  # a run that goes on from here has all rows up to here
+        super()._save_checkpoint(trainer, filepath)
 
 
 def best_checkpoints(monitor: Monitor, keep: int, folder: Path) -> KeptCheckpoints:
@@ -95,6 +148,7 @@ def best_checkpoints(monitor: Monitor, keep: int, folder: Path) -> KeptCheckpoin
         mode=monitor.direction.name,
         save_top_k=keep,
         save_weights_only=True,
+        enable_version_counter=False,  # a step that is taken again after a resume writes the same file again
         auto_insert_metric_name=False,  # it would put "=" into names, which Hydra's overrides cannot take
     )
 
@@ -108,15 +162,16 @@ def recent_checkpoints(keep: int, folder: Path) -> KeptCheckpoints:
         mode="max",
         save_top_k=keep,
         save_weights_only=True,
+        enable_version_counter=False,  # a step that is taken again after a resume writes the same file again
         auto_insert_metric_name=False,
     )
 
 
-def last_checkpoint(folder: Path) -> KeptCheckpoints:
-    """Keeps everything that a run needs to go on, from the latest validation, interrupt or error."""
-    return KeptCheckpoints(
+def last_checkpoint(folder: Path) -> LastCheckpoint:
+    """Keeps everything that a run needs to go on."""
+    return LastCheckpoint(
         dirpath=folder,
-        filename="last",
+        filename=Path(LAST).stem,
         save_top_k=1,
         save_on_exception=True,
         enable_version_counter=False,
@@ -132,13 +187,25 @@ def check_complete(path: str | Path) -> None:
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it is no checkpoint, or one of weights alone.
+        ValueError: if it is damaged, no checkpoint, or one of weights alone.
     """
+    path = Path(path)
     wanted = "expected a run's checkpoints/last.ckpt"
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"resume={path} does not exist; {wanted}")
+    if not path.is_file():
+        raise FileNotFoundError(f"resume={path} does not exist; {_before(path) or wanted}")
+    problem = damage(path)
+    if problem is not None and _before(path):
+        raise ValueError(f"resume={path} is damaged ({problem}); {_before(path)}")
     if not read_checkpoint(path).get("optimizer_states"):
         raise ValueError(f"resume={path} holds weights alone, without the optimiser's state; {wanted}")
+    if problem is not None:
+        raise ValueError(f"resume={path} is damaged ({problem}), and there is no {BEFORE_LAST} beside it; begin anew")
+
+
+def _before(path: Path) -> str:
+    """What to go on from in the place of a checkpoint; empty if there is nothing."""
+    before = path.with_name(BEFORE_LAST)
+    return f"go on from resume={before}" if before != path and is_sound(before) else ""
 
 
 def check_same_model(path: str | Path, weights: dict[str, Tensor], num_trained: int) -> None:

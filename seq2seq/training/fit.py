@@ -14,6 +14,7 @@ from seq2seq.bundle import save_bundle
 from seq2seq.config import Accelerator, FinalWeights, Task, TrainConfig
 from seq2seq.training.advice import advise
 from seq2seq.training.averaging import latest_checkpoints
+from seq2seq.training.checkpoint_io import WholeCheckpoints
 from seq2seq.training.checkpoints import (
     Monitor,
     MonitorWatch,
@@ -125,6 +126,7 @@ def _trainer(config: TrainConfig, run_dir: Path, loggers: Sequence[Logger], call
         devices=config.trainer.devices,
         num_nodes=config.trainer.num_nodes,
         strategy=build_strategy(config.trainer),
+        plugins=[WholeCheckpoints()],
         precision=LIGHTNING_PRECISION[config.trainer.precision],
         val_check_interval=config.trainer.validate_every,
         check_val_every_n_epoch=None if config.trainer.validate_every else 1,

@@ -1,12 +1,16 @@
-"""metrics.csv: one row for each time that metrics were logged."""
+"""metrics.csv: one row for each time that metrics were logged; and how it, and samples.jsonl, go on after a resume."""
 
 import csv
-import warnings
+import io
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
 from pytorch_lightning.loggers import CSVLogger
 from pytorch_lightning.loggers.csv_logs import ExperimentWriter
+
+from seq2seq.training.whole_file import write_whole
 
 
 class MetricsCsv(CSVLogger):
@@ -23,17 +27,49 @@ class MetricsCsv(CSVLogger):
     def experiment(self) -> ExperimentWriter:
         """The writer, which knows the rows and columns of a run that is resumed."""
         if self._experiment is None:
-            self._experiment = self._continued()
+            self._experiment = _Writer(log_dir=self.log_dir)
         return cast(ExperimentWriter, self._experiment)
 
-    def _continued(self) -> ExperimentWriter:
-        """A writer that adds to the file that is there."""
+    def go_on_from(self, step: int) -> None:
+        """Forget the rows of later steps, which are going to be taken again."""
         file = Path(self.log_dir) / ExperimentWriter.NAME_METRICS_FILE
-        before = file.read_bytes() if file.exists() else b""
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Experiment logs directory")
-            writer = ExperimentWriter(log_dir=self.log_dir)
-        if before:
-            file.write_bytes(before)
-            writer.metrics_keys = next(csv.reader(before.decode("utf-8").splitlines()))
-        return writer
+        if not file.is_file():
+            return
+        rows = csv.DictReader(io.StringIO(_whole_lines(file), newline=""))
+        kept = [row for row in rows if int(row["step"]) <= step]
+        write_whole(file, _as_csv(rows.fieldnames or [], kept))
+
+
+class _Writer(ExperimentWriter):
+    """Lightning's writer, which neither deletes a file nor writes one over before the new one is complete."""
+
+    def _check_log_dir_exists(self) -> None:
+        file = Path(self.metrics_file_path)
+        if file.is_file():
+            self.metrics_keys = next(csv.reader(file.read_text(encoding="utf-8").splitlines()), [])
+
+    def _rewrite_with_new_header(self, fieldnames: list[str]) -> None:
+        file = Path(self.metrics_file_path)
+        rows = csv.DictReader(io.StringIO(file.read_text(encoding="utf-8"), newline=""))
+        write_whole(file, _as_csv(fieldnames, list(rows)))
+
+
+def _as_csv(names: Sequence[str], rows: list[dict[str, str]]) -> str:
+    out = io.StringIO(newline="")
+    writer = csv.DictWriter(out, fieldnames=names)
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def samples_go_on_from(file: Path, step: int) -> None:
+    """Forget the samples of later steps in a file of JSON lines, as `MetricsCsv.go_on_from` does."""
+    if file.is_file():
+        lines = _whole_lines(file).split("\n")[:-1]
+        write_whole(file, "".join(line + "\n" for line in lines if json.loads(line)["step"] <= step))
+
+
+def _whole_lines(file: Path) -> str:
+    """A file's text without a last line that a killed process has not finished."""
+    content = file.read_bytes()
+    return content[: content.rfind(b"\n") + 1].decode("utf-8")

@@ -22,6 +22,7 @@ from seq2seq.text.load import load_tokenizer
 from seq2seq.text.sentence_piece import SentencePieceTokenizer
 from seq2seq.training.averaging import average_checkpoints
 from seq2seq.training.data_module import Tokenizers
+from seq2seq.training.whole_file import whole_file, write_whole
 
 DESCRIPTION_FILE = "described.json"
 """In tokenizer/: what the tokenizers say of themselves."""
@@ -67,8 +68,8 @@ def write_run(run_dir: Path, config: TrainConfig, tokenizers: Tokenizers, facts:
     """Write what a checkpoint needs beside it to become a model again."""
     run_dir.mkdir(parents=True, exist_ok=True)
     text = yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
-    (run_dir / "config.yaml").write_text(text, encoding="utf-8")
-    (run_dir / "run.json").write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_whole(run_dir / "config.yaml", text)
+    write_whole(run_dir / "run.json", json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
     _write_tokenizers(run_dir / "tokenizer", tokenizers)
 
 
@@ -96,9 +97,10 @@ def _write_tokenizers(folder: Path, tokenizers: Tokenizers) -> None:
         sides["target"] = tokenizers.target
     for side, tokenizer in sides.items():
         for name, content in tokenizer.files(side).items():
-            (folder / name).write_bytes(content)
+            with whole_file(folder / name) as stream:
+                stream.write(content)
     described = {side: tokenizer.describe() for side, tokenizer in sides.items()}
-    (folder / DESCRIPTION_FILE).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+    write_whole(folder / DESCRIPTION_FILE, json.dumps(described, indent=2) + "\n")
 
 
 def _read_tokenizers(folder: Path) -> Tokenizers:
