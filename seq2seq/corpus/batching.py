@@ -1,7 +1,8 @@
 """Pairs of similar length put together under a budget of tokens, in an order that (seed, epoch) alone decides."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import torch
@@ -78,19 +79,21 @@ class Batch:
     """True at real target positions."""
     num_target_tokens: int
     """Real target positions, EOS included: the denominator of the loss."""
+    num_source_tokens: int
+    """Real source positions, EOS included."""
     indices: tuple[int, ...]
-    """Which pairs of the corpus these are."""
+    """Which pairs of the corpus these are; none in a batch that counts for nothing."""
 
     @property
     def num_source_predictions(self) -> int:
         """What a decoder-only model that learns the source too predicts of it: all pieces but the first of each row,
         and the separator, which stands in the place of EOS."""
-        return int(self.src_valid.sum()) - len(self.src)
+        return max(0, self.num_source_tokens - len(self.src))
 
     @property
     def num_padding(self) -> int:
         """Positions of both sides that hold padding."""
-        return int((~self.src_valid).sum() + (~self.tgt_valid).sum())
+        return self.num_positions - self.num_source_tokens - self.num_target_tokens
 
     @property
     def num_positions(self) -> int:
@@ -99,26 +102,27 @@ class Batch:
 
     def to(self, device: torch.device | str) -> "Batch":
         """The batch with its tensors on `device`."""
-        return Batch(
-            self.src.to(device),
-            self.src_valid.to(device),
-            self.tgt_in.to(device),
-            self.tgt_out.to(device),
-            self.tgt_valid.to(device),
-            self.num_target_tokens,
-            self.indices,
+        return replace(
+            self,
+            src=self.src.to(device),
+            src_valid=self.src_valid.to(device),
+            tgt_in=self.tgt_in.to(device),
+            tgt_out=self.tgt_out.to(device),
+            tgt_valid=self.tgt_valid.to(device),
         )
 
 
 def pad(rows: Sequence[Sequence[int]], value: int) -> Int[Tensor, "B L"]:
     """Rows of ids as one tensor, filled up on the right with `value`."""
-    width = max((len(row) for row in rows), default=0)
-    return torch.tensor([[*row, *[value] * (width - len(row))] for row in rows], dtype=torch.long)
+    valid = lengths_mask([len(row) for row in rows])
+    padded = np.full(valid.shape, value, dtype=np.int64)
+    padded[valid.numpy()] = np.fromiter(chain.from_iterable(rows), dtype=np.int64)  # row after row, as the mask reads
+    return torch.from_numpy(padded)
 
 
 def lengths_mask(lengths: Sequence[int]) -> Bool[Tensor, "B L"]:
     """True at the first `lengths[b]` positions of row b."""
-    return torch.arange(max(lengths, default=0))[None, :] < torch.tensor(list(lengths))[:, None]
+    return torch.arange(max(lengths, default=0))[None, :] < torch.tensor(list(lengths), dtype=torch.long)[:, None]
 
 
 def make_batch(
@@ -131,20 +135,26 @@ def make_batch(
     """Pairs of ids, each closed by EOS, as padded tensors."""
     tgt_out = pad(targets, target_special.pad)
     tgt_in = pad([[target_special.bos, *target[:-1]] for target in targets], target_special.pad)
-    lengths = [len(target) for target in targets]
+    lengths, source_lengths = [len(target) for target in targets], [len(source) for source in sources]
     return Batch(
         src=pad(sources, source_special.pad),
-        src_valid=lengths_mask([len(source) for source in sources]),
+        src_valid=lengths_mask(source_lengths),
         tgt_in=tgt_in,
         tgt_out=tgt_out,
         tgt_valid=lengths_mask(lengths),
         num_target_tokens=sum(lengths),
+        num_source_tokens=sum(source_lengths),
         indices=tuple(indices),
     )
 
 
 class EncodedPairs(Dataset[Batch]):
     """Pairs of ids; indexed by a list of pairs it gives them as one batch.
+
+    Indexed by an empty list it gives a batch that counts for nothing, for a process that has to keep step with others
+    when nothing is left for it: two rows of EOS, with numbers of tokens that are 0. It takes the same way through the
+    model as any other, whatever the attention, where tensors without rows would need a way of their own. (Two rows of
+    two, because compiled code treats sizes of 0 and 1 as cases of their own.)
 
     Args:
         sources: Source ids of each pair, without EOS.
@@ -177,6 +187,8 @@ class EncodedPairs(Dataset[Batch]):
         return [len(ids) + 1 for ids in self.targets]
 
     def __getitem__(self, indices: list[int]) -> Batch:
+        if not indices:
+            return self._filler()
         return make_batch(
             [[*self.sources[i], self.source_special.eos] for i in indices],
             [[*self.targets[i], self.target_special.eos] for i in indices],
@@ -185,20 +197,42 @@ class EncodedPairs(Dataset[Batch]):
             indices,
         )
 
+    def _filler(self) -> Batch:
+        source, target = [self.source_special.eos] * 2, [self.target_special.eos] * 2
+        batch = make_batch([source] * 2, [target] * 2, self.source_special, self.target_special)
+        return replace(batch, num_target_tokens=0, num_source_tokens=0)
+
 
 class UpdateSampler(Sampler[list[list[int]]]):
-    """The batches of each optimiser step: lists of `accumulate` batches, the last one perhaps shorter.
+    """The batches of one process at each optimiser step: lists of `accumulate` batches, those of the last one fewer.
+
+    A step takes the next `accumulate * num_ranks` batches of the one order, and process r every `num_ranks`-th of them
+    from the r-th on. So k processes with m batches each learn from the same batches at each step as one process with
+    k * m. All of them have equally many steps, and equally many batches in each: where the last step has no batch left
+    for a process, it is given one without pairs.
 
     A step is the unit of training, of logging and of resuming, so nothing ever stops inside an accumulation.
 
     Args:
         batches: The epoch's batches.
-        accumulate: Batches a step.
+        accumulate: Batches a step and process.
         start: Steps of this epoch that have been taken already; its length still counts them.
+        rank: Number of this process, from 0.
+        num_ranks: How many processes there are.
     """
 
-    def __init__(self, batches: Sequence[list[int]], accumulate: int = 1, start: int = 0) -> None:
-        self.updates = [list(batches[i : i + accumulate]) for i in range(0, len(batches), accumulate)]
+    def __init__(
+        self,
+        batches: Sequence[list[int]],
+        accumulate: int = 1,
+        start: int = 0,
+        rank: int = 0,
+        num_ranks: int = 1,
+    ) -> None:
+        assert 0 <= rank < num_ranks
+        size = accumulate * num_ranks
+        steps = [batches[i : i + size] for i in range(0, len(batches), size)]
+        self.updates = [share(step, rank, num_ranks) for step in steps]
         self.start = start
 
     def __iter__(self) -> Iterator[list[list[int]]]:
@@ -206,6 +240,12 @@ class UpdateSampler(Sampler[list[list[int]]]):
 
     def __len__(self) -> int:
         return len(self.updates)
+
+
+def share(batches: Sequence[list[int]], rank: int, num_ranks: int) -> list[list[int]]:
+    """Every `num_ranks`-th batch from the `rank`-th on, and one without pairs where the others have one more."""
+    own = list(batches[rank::num_ranks])
+    return own if len(own) == -(-len(batches) // num_ranks) else [*own, []]
 
 
 def padding_share(

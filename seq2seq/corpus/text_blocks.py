@@ -33,7 +33,7 @@ class TextBatch:
     num_padding: int
     """Places that hold padding."""
     indices: tuple[int, ...]
-    """Which blocks of the epoch these are."""
+    """Which blocks of the epoch these are; none in a batch that counts for nothing."""
 
     @property
     def num_positions(self) -> int:
@@ -156,6 +156,8 @@ def pack(lengths: Sequence[int], room: int) -> list[list[int]]:
 class PackedText(Dataset[TextBatch]):
     """The blocks of an epoch; indexed by a list of blocks it gives them as one batch.
 
+    Indexed by an empty list it gives a batch that counts for nothing, as `EncodedPairs` does.
+
     Args:
         text: The encoded text.
         blocks: The parts of each block.
@@ -178,6 +180,8 @@ class PackedText(Dataset[TextBatch]):
         return 1 - sum(lengths) / places
 
     def __getitem__(self, indices: list[int]) -> TextBatch:
+        if not indices:
+            return self._filler()
         blocks = [self.blocks[index] for index in indices]
         width = max(sum(part.length for part in block) for block in blocks)
         places = np.full((len(blocks), width), -1)
@@ -204,6 +208,10 @@ class PackedText(Dataset[TextBatch]):
             num_padding=int((~real).sum()),
             indices=tuple(indices),
         )
+
+    def _filler(self) -> TextBatch:
+        ids = torch.full((2, 2), self.text.pad)
+        return TextBatch(ids, ids, torch.ones(2, 2, dtype=torch.bool), None, 0, 0, ())
 
 
 def epoch_blocks(

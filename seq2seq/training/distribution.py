@@ -1,10 +1,11 @@
 """What the processes of a run tell one another; with one process, everything here is about that one alone."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
+from pytorch_lightning import LightningModule
 from torch import distributed
 
 T = TypeVar("T")
@@ -43,6 +44,11 @@ def sum_over_ranks(values: Sequence[float | int]) -> list[float]:
     return added
 
 
+def any_over_ranks(here: bool) -> bool:
+    """Whether it is so on any rank. Every rank must call it."""
+    return sum_over_ranks([here])[0] > 0
+
+
 def gather_over_ranks(value: T) -> list[T]:
     """The values of all ranks, in their order; plain builtins and tensors. Every rank must call it."""
     if not _is_distributed():
@@ -50,6 +56,30 @@ def gather_over_ranks(value: T) -> list[T]:
     values: list[Any] = [None] * num_ranks()
     distributed.all_gather_object(values, value)
     return values
+
+
+def from_rank_zero(value: T) -> T:
+    """Rank 0's value, on all ranks; plain builtins and tensors. Every rank must call it."""
+    if not _is_distributed():
+        return value
+    values: list[Any] = [value]
+    distributed.broadcast_object_list(values)
+    sent: T = values[0]
+    return sent
+
+
+def barrier() -> None:
+    """Wait until all ranks are here. Every rank must call it."""
+    sum_over_ranks([0])
+
+
+def log_the_same(module: LightningModule, metrics: Mapping[str, float]) -> None:
+    """Log values that all ranks have in common.
+
+    Lightning warns of values that it is not told to bring together. The greatest of equal values is that value,
+    exactly, where their mean may have been rounded.
+    """
+    module.log_dict(metrics, batch_size=1, sync_dist=num_ranks() > 1, reduce_fx="max")
 
 
 def _is_distributed() -> bool:

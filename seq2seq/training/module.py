@@ -3,7 +3,6 @@
 import time
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, cast
 
 import torch
@@ -16,35 +15,13 @@ from torch.optim import Optimizer
 from seq2seq.config import OptimConfig, ScheduledSamplingConfig
 from seq2seq.models import Transformer
 from seq2seq.shapes import Bool, Float, Int, Tensor
-from seq2seq.training.distribution import gather_over_ranks, num_ranks, rank, sum_over_ranks
+from seq2seq.training.distribution import gather_over_ranks, log_the_same, num_ranks, rank, sum_over_ranks
 from seq2seq.training.guard import StepGuard
 from seq2seq.training.loss import BatchLoss, batch_loss
 from seq2seq.training.optimizers import build_optimizer, set_rate
 from seq2seq.training.random_state import random_state, restore_of_rank
 from seq2seq.training.schedule import learning_rate
-
-
-@dataclass
-class Sums:
-    """What is added up between two logged values; everything a mean per token needs."""
-
-    loss: float = 0.0
-    pieces: int = 0
-    nll: float = 0.0
-    correct: int = 0
-    tokens: int = 0
-    source_nll: float = 0.0
-    padding: int = 0
-    positions: int = 0
-    seconds: float = 0.0
-    first_pass_loss: float = 0.0
-    first_pass_pieces: int = 0
-    replaced: int = 0
-    replaceable: int = 0
-    divergence: float = 0.0
-    forced_correct: int = 0
-    free_correct: int = 0
-    compared: int = 0
+from seq2seq.training.sums import Sums
 
 
 class TrainingModule(LightningModule, ABC):
@@ -134,7 +111,8 @@ class TrainingModule(LightningModule, ABC):
         All ranks are here; of weights alone nothing goes on.
         """
         if "optimizer_states" in checkpoint:
-            checkpoint["ranks"] = gather_over_ranks(self.step_began or self._rank_state())
+            state = self.step_began or self._rank_state()
+            checkpoint["ranks"] = gather_over_ranks({"random": state["random"], "sums": state["sums"].numbers()})
             checkpoint["guard"] = self.guard.state_dict()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -155,7 +133,7 @@ class TrainingModule(LightningModule, ABC):
 
     def _rank_state(self) -> dict[str, Any]:
         """What this rank needs to go on from here, beside what all ranks have in common."""
-        return {"random": random_state(), "sums": asdict(self.train_sums)}
+        return {"random": random_state(), "sums": self.train_sums.snapshot()}
 
     def training_step(self, update: tuple[Any, ...], batch_idx: int) -> None:
         """Gradients of all batches of the step, normalised by all their predicted pieces; clip; step."""
@@ -168,19 +146,23 @@ class TrainingModule(LightningModule, ABC):
         optimizer.zero_grad(set_to_none=True)
         num_pieces = [self.num_pieces(batch) for batch in update]
         # the engines average gradients over ranks; what is wanted is their sum over the pieces of all ranks
-        share = num_ranks() / sum_over_ranks([sum(num_pieces)])[0]
+        share = num_ranks() / max(1, sum_over_ranks([sum(num_pieces)])[0])
         for number, (batch, num) in enumerate(zip(update, num_pieces, strict=True), start=1):
             with self._gradients_sent(number == len(update)):
                 losses = self.training_loss(batch)
-                self.manual_backward(losses.loss * share)
+                # a batch without pieces is there only because other ranks have one more
+                self.manual_backward(losses.loss * (share if num else 0.0))
             self._count(self.train_sums, batch, losses, num)
         norm = self._clip()
-        if self.guard.accepts(norm, self.global_step + 1):
+        taken = self.guard.accepts(norm, self.global_step + 1)
+        if taken:
             optimizer.step()
             self.after_step()
+        else:
+            self.train_sums = self.step_began["sums"]
         self.step_began = None
         self.train_sums.seconds += time.perf_counter() - started
-        if self.global_step % self.log_every == 0:
+        if taken and self.global_step % self.log_every == 0:
             self._log_training(rate, norm)
 
     def _gradients_sent(self, last: bool) -> AbstractContextManager[Any]:
@@ -208,8 +190,8 @@ class TrainingModule(LightningModule, ABC):
         self._count(self.valid_sums, batch, self.validation_loss(batch), batch.num_target_tokens)
 
     def on_validation_epoch_end(self) -> None:
-        """Log means per target piece over the whole validation set."""
-        sums = self.valid_sums
+        """Log means per target piece over the whole validation set, of which each rank has seen a part."""
+        self.valid_sums = sums = self.valid_sums.over_ranks()
         nll = sums.nll / sums.tokens
         self._log(
             {
@@ -222,20 +204,16 @@ class TrainingModule(LightningModule, ABC):
         )
 
     def _count(self, sums: Sums, batch: Any, losses: BatchLoss, num_pieces: int) -> None:
-        sums.loss += float(losses.loss.detach())
+        if not num_pieces:
+            return
+        sums.add(losses)
         sums.pieces += num_pieces
-        sums.nll += float(losses.nll)
-        sums.correct += int(losses.correct)
         sums.tokens += batch.num_target_tokens
         sums.padding += batch.num_padding
         sums.positions += batch.num_positions
-        if losses.source_nll is not None:
-            sums.source_nll += float(losses.source_nll)
-        for name, value in losses.further.items():
-            setattr(sums, name, getattr(sums, name) + value.item())
 
     def _log_training(self, rate: float, norm: float) -> None:
-        sums, self.train_sums = self.train_sums, Sums()
+        sums, self.train_sums = self.train_sums.over_ranks(), Sums()
         nll = sums.nll / sums.tokens
         num_source = sums.pieces - sums.tokens
         self._log(
@@ -246,14 +224,15 @@ class TrainingModule(LightningModule, ABC):
                 "train/perplexity": perplexity(nll),
                 "train/lr": rate,
                 "train/grad_norm": norm,
-                "train/target_tokens_per_second": sums.tokens / sums.seconds,
+                # ranks work at the same time
+                "train/target_tokens_per_second": sums.tokens / (sums.seconds / num_ranks()),
                 "train/padding_share": sums.padding / sums.positions,
                 **self.extra_training_metrics(sums),
             }
         )
 
-    def _log(self, metrics: dict[str, Any]) -> None:
-        self.log_dict({**metrics, "step": float(self.global_step)}, batch_size=1)
+    def _log(self, metrics: dict[str, float]) -> None:
+        log_the_same(self, {**metrics, "step": float(self.global_step)})
 
 
 def perplexity(nll: float) -> float:

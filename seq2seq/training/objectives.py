@@ -13,7 +13,8 @@ from seq2seq.corpus.text_blocks import TextBatch
 from seq2seq.models import DecoderOnly
 from seq2seq.shapes import Bool, Int, Tensor
 from seq2seq.training.loss import BatchLoss
-from seq2seq.training.module import Sums, TrainingModule, perplexity
+from seq2seq.training.module import TrainingModule, perplexity
+from seq2seq.training.sums import Sums
 
 log = logging.getLogger(__name__)
 

@@ -156,7 +156,12 @@ def test_t1_padding_between_source_and_target_changes_neither_loss_nor_gradient(
     few = batch([0, 1, 3])
     pads = [(tensor, 30 if tensor.shape == few.src.shape else 40) for tensor in (few.src, few.src_valid)]
     pads += [(tensor, 40) for tensor in (few.tgt_in, few.tgt_out, few.tgt_valid)]
-    wide = Batch(*(torch.nn.functional.pad(tensor, (0, more)) for tensor, more in pads), few.num_target_tokens, ())
+    wide = Batch(
+        *(torch.nn.functional.pad(tensor, (0, more)) for tensor, more in pads),
+        few.num_target_tokens,
+        few.num_source_tokens,
+        (),
+    )
     losses, gradients = [], []
     for part in (few, wide):
         net = module(kind, families)

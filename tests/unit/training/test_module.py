@@ -55,7 +55,7 @@ def test_t1_padding_changes_neither_loss_nor_gradient():
         torch.nn.functional.pad(tensor, (0, 40))
         for tensor in (few.src, few.src_valid, few.tgt_in, few.tgt_out, few.tgt_valid)
     ]
-    padded = type(few)(*wide, few.num_target_tokens, ())
+    padded = type(few)(*wide, few.num_target_tokens, few.num_source_tokens, ())
     narrow_loss, wide_loss = net.training_loss(few), net.training_loss(padded)
     torch.testing.assert_close(narrow_loss.loss, wide_loss.loss, rtol=1e-12, atol=1e-12)
     for one, other in zip(gradient(net, [few]), gradient(net, [padded]), strict=True):
