@@ -1,14 +1,26 @@
-"""Skips optimiser steps whose gradients are not finite, and ends a run that has nothing but such steps."""
+"""Clips gradients, skips optimiser steps whose gradients are not finite, and ends a run that has nothing but those."""
 
 import logging
 import math
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+from torch import nn
+from torch.amp.grad_scaler import GradScaler
+from torch.optim import Optimizer
 
 log = logging.getLogger(__name__)
 
 
+class BadStepsError(ValueError):
+    """Ends a run in which no step can be taken any more. What it would save now is what is broken."""
+
+
 class StepGuard:
     """Counts steps that would spoil the weights.
+
+    All ranks see the same gradients, so they decide alike without asking one another.
 
     Args:
         most: Skipped steps in a row before the run ends.
@@ -18,6 +30,13 @@ class StepGuard:
         self.most = most
         self.skipped = 0
         self.in_a_row = 0
+        self.checkpoint: Path | None = None
+        """Where the run keeps the checkpoint to go on from."""
+
+    @property
+    def in_trouble(self) -> bool:
+        """Whether several steps in a row were skipped. A single one is usual with fp16, whose scale feels its way."""
+        return self.in_a_row > 1
 
     def accepts(self, norm: float, step: int) -> bool:
         """Whether the step may be taken.
@@ -27,21 +46,32 @@ class StepGuard:
             step: Number of the step.
 
         Raises:
-            ValueError: after `most` skipped steps in a row.
+            BadStepsError: after `most` skipped steps in a row.
         """
         if math.isfinite(norm):
             self.in_a_row = 0
             return True
         self.skipped += 1
         self.in_a_row += 1
-        log.warning("step %d is skipped: its gradients are not finite (%d so far)", step, self.skipped)
+        log.warning(
+            "step %d is skipped: the norm of its gradients is %s (%d skipped so far, %d in a row)",
+            step,
+            norm,
+            self.skipped,
+            self.in_a_row,
+        )
         if self.in_a_row >= self.most:
-            raise ValueError(
-                f"the gradients of {self.in_a_row} steps in a row are not finite (optim.max_bad_steps={self.most}); go "
-                "on from the last good checkpoint with a lower learning rate (optim.lr_factor), a longer "
-                "optim.warmup_steps, or trainer.precision=fp32"
+            raise BadStepsError(
+                f"the gradients of {self.in_a_row} steps in a row are not finite (optim.max_bad_steps={self.most}), "
+                f"step {step} cannot be taken; {self._remedy()} with a lower learning rate (optim.lr or "
+                "optim.lr_factor), a longer optim.warmup_steps, a smaller optim.clip_norm, or trainer.precision=fp32"
             )
         return False
+
+    def _remedy(self) -> str:
+        if self.checkpoint is not None and self.checkpoint.exists():
+            return f"go on from the last good checkpoint, resume={self.checkpoint},"
+        return "no checkpoint was written before; begin again"
 
     def state_dict(self) -> dict[str, Any]:
         """The counts, for the checkpoint."""
@@ -50,3 +80,25 @@ class StepGuard:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on counting from a checkpoint."""
         self.skipped, self.in_a_row = state["skipped"], state["in_a_row"]
+
+
+def clip_gradients(parameters: Sequence[nn.Parameter], clip_norm: float | None, scaler: GradScaler | None) -> float:
+    """Scale gradients down to a joint norm.
+
+    Args:
+        parameters: What has the gradients.
+        clip_norm: The largest norm allowed; None leaves all as they are.
+        scaler: With fp16, what has multiplied the loss, and with it these gradients; they stay multiplied.
+
+    Returns:
+        Their 2-norm before, without the scaler's factor; not finite if one of them is not.
+    """
+    scale = scaler.get_scale() if scaler is not None else 1.0
+    most = clip_norm * scale if clip_norm is not None else math.inf
+    return float(nn.utils.clip_grad_norm_(parameters, most)) / scale
+
+
+def lower_scale(scaler: GradScaler, optimizer: Optimizer) -> None:
+    """Have the scaler see the gradients of a step that is skipped, and try a smaller factor for the next one."""
+    scaler.unscale_(optimizer)
+    scaler.update()
