@@ -11,9 +11,10 @@ from pytorch_lightning import LightningDataModule
 from torch.utils.data import DataLoader, Dataset
 
 from seq2seq.config import DataConfig
-from seq2seq.corpus.batching import EncodedPairs, UpdateSampler, padding_share, token_batches
+from seq2seq.corpus.batching import EncodedPairs, UpdateSampler, padding_share, share, token_batches
 from seq2seq.corpus.parallel import ParallelText
 from seq2seq.text.tokenizer import Tokenizer
+from seq2seq.training.distribution import rank
 
 log = logging.getLogger(__name__)
 
@@ -32,20 +33,25 @@ class Position:
 
     epoch: int
     steps: int
+    batches_a_step: int | None = None
+    """Of all processes together; None where nobody has noted it."""
 
 
 class EpochDataModule(LightningDataModule, ABC):
     """Training batches whose order depends on (seed, epoch) alone, and validation batches that never change.
 
+    Each process of a run makes one of these, of the whole text, and is given its share of the batches.
+
     Args:
         config: Budgets and workers.
-        accumulate: Batches an optimiser step.
+        accumulate: Batches an optimiser step and process.
         seed: Of the order.
+        num_ranks: Processes that train together.
     """
 
-    def __init__(self, config: DataConfig, accumulate: int, seed: int) -> None:
+    def __init__(self, config: DataConfig, accumulate: int, seed: int, num_ranks: int = 1) -> None:
         super().__init__()
-        self.config, self.accumulate, self.seed = config, accumulate, seed
+        self.config, self.accumulate, self.seed, self.num_ranks = config, accumulate, seed, num_ranks
         self.resumed = Position(epoch=0, steps=0)
 
     @abstractmethod
@@ -64,19 +70,36 @@ class EpochDataModule(LightningDataModule, ABC):
         """Have batches of so many tokens from now on."""
         self.config = replace(self.config, batch_tokens=batch_tokens)
 
+    @property
+    def batches_a_step(self) -> int:
+        """Batches an optimiser step, of all processes together."""
+        return self.accumulate * self.num_ranks
+
     def steps_an_epoch(self) -> int:
         """Optimiser steps of the first epoch."""
-        return -(-len(self.epoch(0)[1]) // self.accumulate)
+        return -(-len(self.epoch(0)[1]) // self.batches_a_step)
 
     def state_dict(self) -> dict[str, int]:
         """Where in the training text the run is, for the checkpoint."""
         assert self.trainer is not None
         steps = self.trainer.fit_loop.epoch_loop.batch_progress.current.completed
-        return {"epoch": self.trainer.current_epoch, "steps": steps}
+        return {"epoch": self.trainer.current_epoch, "steps": steps, "batches_a_step": self.batches_a_step}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        """Go on in the middle of the checkpoint's epoch."""
-        self.resumed = Position(**state_dict)
+        """Go on in the middle of the checkpoint's epoch.
+
+        Raises:
+            ValueError: if its steps were of more or fewer batches.
+        """
+        place = Position(**state_dict)
+        before = place.batches_a_step
+        if place.steps and before is not None and before != self.batches_a_step:
+            raise ValueError(
+                f"the checkpoint stands {place.steps} steps of {before} batches into its epoch (trainer.accumulate x "
+                f"trainer.devices x trainer.num_nodes), this run's steps have {self.batches_a_step}; choose the three "
+                f"so that their product is {before}"
+            )
+        self.resumed = place
 
     def train_dataloader(self) -> DataLoader[Any]:
         """The batches of the trainer's current epoch; those of a resumed epoch that were trained on are left out."""
@@ -85,7 +108,7 @@ class EpochDataModule(LightningDataModule, ABC):
         done = self.resumed.steps if number == self.resumed.epoch else 0
         return DataLoader(
             data,
-            batch_sampler=UpdateSampler(batches, self.accumulate, start=done),
+            batch_sampler=UpdateSampler(batches, self.accumulate, done, rank(), self.num_ranks),
             collate_fn=tuple,
             num_workers=self.config.num_workers,
             # A loader draws a seed each time it is iterated: from a generator of its own, or validating more often
@@ -94,9 +117,10 @@ class EpochDataModule(LightningDataModule, ABC):
         )
 
     def val_dataloader(self) -> DataLoader[Any]:
-        """Validation batches."""
+        """This process's share of the validation batches; all have equally many, as engines that divide weights ask."""
         data, batches = self.validation()
-        return DataLoader(data, sampler=batches, batch_size=None, num_workers=0, generator=torch.Generator())
+        own = share(batches, rank(), self.num_ranks)
+        return DataLoader(data, sampler=own, batch_size=None, num_workers=0, generator=torch.Generator())
 
 
 class ParallelDataModule(EpochDataModule):
@@ -107,8 +131,9 @@ class ParallelDataModule(EpochDataModule):
         valid: Validation pairs.
         tokenizers: Text to ids.
         config: Budgets, limits, sampling.
-        accumulate: Batches an optimiser step.
+        accumulate: Batches an optimiser step and process.
         seed: Of the order and of subword sampling.
+        num_ranks: Processes that train together.
     """
 
     def __init__(
@@ -119,8 +144,9 @@ class ParallelDataModule(EpochDataModule):
         config: DataConfig,
         accumulate: int = 1,
         seed: int = 1,
+        num_ranks: int = 1,
     ) -> None:
-        super().__init__(config, accumulate, seed)
+        super().__init__(config, accumulate, seed, num_ranks)
         self.tokenizers = tokenizers
         self.samples = config.tokenizer.sampling_alpha > 0 or config.tokenizer.bpe_dropout > 0
         plain = self._encode(train, "training")

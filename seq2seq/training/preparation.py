@@ -68,7 +68,7 @@ def _translation(config: TrainConfig, run_dir: Path, first: FirstWeights | None)
     check_sampling(tokenizers, config.data.tokenizer)
     _check_source_lengths(config, text.raw_valid.source, tokenizers)
     data = ParallelDataModule(
-        text.train, text.valid, tokenizers, config.data, accumulate=config.trainer.accumulate, seed=config.seed
+        text.train, text.valid, tokenizers, config.data, config.trainer.accumulate, config.seed, _num_ranks(config)
     )
     _check_valid_lengths(config, data)
     model = _network(config, tokenizers, first)
@@ -95,7 +95,13 @@ def _language_model(config: TrainConfig, run_dir: Path, first: FirstWeights | No
         tokenizers = Tokenizers(tokenizer, tokenizer)
     warn_of_lost_text(tokenizers.source, text.valid)
     data = TextDataModule(
-        text.train, text.valid, tokenizers.source, config.data, config.trainer.accumulate, config.seed
+        text.train,
+        text.valid,
+        tokenizers.source,
+        config.data,
+        config.trainer.accumulate,
+        config.seed,
+        _num_ranks(config),
     )
     model = _network(config, tokenizers, first)
     assert isinstance(model, DecoderOnly)
@@ -116,6 +122,11 @@ def _language_model(config: TrainConfig, run_dir: Path, first: FirstWeights | No
         sampling=config.scheduled_sampling,
     )
     return Prepared(tokenizers, data, module, validation, text.fingerprint)
+
+
+def _num_ranks(config: TrainConfig) -> int:
+    """Processes that train together: one for each device."""
+    return config.trainer.devices * config.trainer.num_nodes
 
 
 def _network(config: TrainConfig, tokenizers: Tokenizers, first: FirstWeights | None) -> Transformer:

@@ -20,8 +20,9 @@ class TextDataModule(EpochDataModule):
         valid: Documents to validate on.
         tokenizer: Text to ids.
         config: Budgets, and how documents are packed.
-        accumulate: Batches an optimiser step.
+        accumulate: Batches an optimiser step and process.
         seed: Of the cuts and the order.
+        num_ranks: Processes that train together.
     """
 
     def __init__(
@@ -32,8 +33,9 @@ class TextDataModule(EpochDataModule):
         config: DataConfig,
         accumulate: int = 1,
         seed: int = 1,
+        num_ranks: int = 1,
     ) -> None:
-        super().__init__(config, accumulate, seed)
+        super().__init__(config, accumulate, seed, num_ranks)
         self.train_text = _encode(train, tokenizer, "training")
         self.valid_text = _encode(valid, tokenizer, "validation")
         self.valid_size = TextSize.of(valid)

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from seq2seq.corpus.batching import (
     EncodedPairs,
@@ -87,3 +89,31 @@ def test_updates_hold_the_accumulated_batches_and_skip_what_was_done():
     resumed = UpdateSampler([[1], [2], [3], [4], [5]], accumulate=2, start=1)
     assert list(resumed) == [[[3], [4]], [[5]]]
     assert len(resumed) == len(sampler) == 3
+
+
+@given(
+    num_batches=st.integers(0, 40),
+    accumulate=st.integers(1, 4),
+    num_ranks=st.integers(1, 5),
+    start=st.integers(0, 3),
+)
+def test_ranks_share_the_batches_of_each_step_and_keep_step(num_batches, accumulate, num_ranks, start):
+    batches = [[7 * number, 7 * number + 1] for number in range(num_batches)]
+    joined = list(UpdateSampler(batches, accumulate * num_ranks, start))
+    samplers = [UpdateSampler(batches, accumulate, start, rank, num_ranks) for rank in range(num_ranks)]
+    assert {len(sampler) for sampler in samplers} == {len(UpdateSampler(batches, accumulate * num_ranks))}
+    for step, shares in zip(joined, zip(*samplers, strict=True), strict=True):
+        (num_here,) = {len(own) for own in shares}
+        assert num_here <= accumulate
+        dealt = [own[turn] for turn in range(num_here) for own in shares]
+        assert dealt == step + [[]] * (num_here * num_ranks - len(step))
+
+
+def test_pairs_that_are_not_there_make_a_batch_that_counts_for_nothing():
+    source, target = SpecialIds(pad=0, bos=1, eos=2, unk=3), SpecialIds(pad=9, bos=8, eos=7, unk=6)
+    batch = EncodedPairs([[5]], [[6]], source, target)[[]]
+    assert (batch.num_target_tokens, batch.num_source_predictions, batch.indices) == (0, 0, ())
+    assert batch.src.tolist() == [[2, 2]] * 2
+    assert (batch.tgt_in.tolist(), batch.tgt_out.tolist()) == ([[8, 7]] * 2, [[7, 7]] * 2)
+    assert bool(batch.src_valid.all() and batch.tgt_valid.all())
+    assert batch.to("cpu") is not batch

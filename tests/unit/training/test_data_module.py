@@ -69,6 +69,52 @@ def test_a_resumed_epoch_leaves_out_what_was_trained_on(text, tokenizers):
     assert [batch.indices for (batch,) in data.train_dataloader()] == whole[4:]
 
 
+def test_the_steps_of_two_ranks_are_those_of_one_with_twice_the_batches(text, tokenizers, monkeypatch):
+    alone = ParallelDataModule(text, text, tokenizers, config(), accumulate=6)
+    joined = [[batch.indices for batch in update] for update in alone.train_dataloader()]
+    shares = []
+    for number in (0, 1):
+        monkeypatch.setattr("seq2seq.training.data_module.rank", lambda number=number: number)
+        data = ParallelDataModule(text, text, tokenizers, config(), accumulate=3, num_ranks=2)
+        assert (data.steps_an_epoch(), data.padding_share()) == (alone.steps_an_epoch(), alone.padding_share())
+        shares.append([[batch.indices for batch in update] for update in data.train_dataloader()])
+    for step, first, second in zip(joined, *shares, strict=True):
+        assert len(first) == len(second)
+        assert first == step[::2]
+        assert [indices for indices in second if indices] == step[1::2]
+
+
+def test_validation_batches_are_spread_over_ranks_that_have_equally_many(text, tokenizers, monkeypatch):
+    whole = ParallelDataModule(text, text, tokenizers, config()).validation()[1]
+    num_ranks = len(whole) + 2
+    found = []
+    for number in range(num_ranks):
+        monkeypatch.setattr("seq2seq.training.data_module.rank", lambda number=number: number)
+        data = ParallelDataModule(text, text, tokenizers, config(), num_ranks=num_ranks)
+        (batch,) = data.val_dataloader()
+        found.append(list(batch.indices))
+    assert found == [*whole, [], []]
+
+
+@pytest.mark.parametrize(("accumulate", "num_ranks"), [(2, 1), (1, 2)])
+def test_a_position_serves_another_number_of_ranks_with_steps_of_as_many_batches(
+    text, tokenizers, accumulate, num_ranks
+):
+    data = ParallelDataModule(text, text, tokenizers, config(), accumulate=accumulate, num_ranks=num_ranks)
+    data.load_state_dict({"epoch": 0, "steps": 4, "batches_a_step": 2})
+    assert data.resumed.steps == 4
+    whole = data.epoch(0)[1]
+    assert [list(batch.indices) for update in data.train_dataloader() for batch in update] == whole[8 :: 3 - accumulate]
+
+
+def test_steps_of_another_number_of_batches_are_refused_in_the_middle_of_an_epoch(text, tokenizers):
+    data = ParallelDataModule(text, text, tokenizers, config(), accumulate=2, num_ranks=2)
+    with pytest.raises(ValueError, match=r"stands 4 steps of 2 batches into its epoch .* this run's steps have 4; ch"):
+        data.load_state_dict({"epoch": 1, "steps": 4, "batches_a_step": 2})
+    data.load_state_dict({"epoch": 1, "steps": 0, "batches_a_step": 2})
+    assert data.resumed.epoch == 1
+
+
 def test_iterating_a_loader_draws_nothing_from_the_global_generator(text, tokenizers):
     data = ParallelDataModule(text, text, tokenizers, config())
     before = torch.get_rng_state()
