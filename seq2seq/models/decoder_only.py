@@ -48,16 +48,8 @@ class DecoderOnly(Transformer):
         self.prefix_lm = prefix_lm
 
     def execute(self, how: Execution) -> None:
-        """Compute so in training from now on.
-
-        Raises:
-            ValueError: if a prefix language model is to do without padding.
-        """
-        if how.padding_free and self.prefix_lm:
-            raise ValueError(
-                "trainer.padding_free=true cannot express model.prefix_lm=true, in which the source is seen whole and "
-                "the target is causal; choose trainer.padding_free=false, or model.prefix_lm=false"
-            )
+        """Compute so in training from now on; what stands end to end is causal, so not for a prefix language model."""
+        assert not (how.padding_free and self.prefix_lm), "the source of a prefix language model is seen whole"
         super().execute(how)
 
     def hidden(

@@ -13,6 +13,7 @@ from seq2seq.generator import Generator
 from seq2seq.models import DecoderOnly, Transformer, build_model
 from seq2seq.training.continuation import ValidationContinuation
 from seq2seq.training.data_module import EpochDataModule, ParallelDataModule, Tokenizers
+from seq2seq.training.execution import check_execution, execution
 from seq2seq.training.first_weights import FirstWeights, freeze
 from seq2seq.training.module import TrainingModule
 from seq2seq.training.objectives import LanguageModelModule, TranslationModule
@@ -55,8 +56,9 @@ def prepare(config: TrainConfig, run_dir: Path, first: FirstWeights | None) -> P
 
     Raises:
         FileNotFoundError: if a file of text or a tokenizer is missing.
-        ValueError: if text and options do not fit together.
+        ValueError: if text and options do not fit together, or this machine cannot compute as they say.
     """
+    check_execution(config)
     if config.data.kind is DataKind.text:
         return _language_model(config, run_dir, first)
     return _translation(config, run_dir, first)
@@ -136,6 +138,7 @@ def _network(config: TrainConfig, tokenizers: Tokenizers, first: FirstWeights | 
     if first is not None and first.weights is not None:
         model.load_state_dict(first.weights)
     freeze(model, config.init)
+    model.execute(execution(config.trainer))
     return model
 
 
