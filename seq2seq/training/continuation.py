@@ -10,6 +10,7 @@ from pytorch_lightning.loggers import TensorBoardLogger
 from seq2seq.config import GenerateConfig
 from seq2seq.corpus.text_blocks import EncodedText
 from seq2seq.generator import Ended, Generator
+from seq2seq.training.distribution import rank
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +23,7 @@ TEMPERATURE = 0.8
 class ValidationContinuation(Callback):
     """Logs how the model goes on from some places of the validation text, at each validation.
 
-    The same draws each time, so that what changes is the model.
+    The same draws each time, so that what changes is the model. Of several processes the first one does it.
 
     Args:
         generator: Around the model under training.
@@ -43,6 +44,8 @@ class ValidationContinuation(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Go on from every place and show what comes out, below the line with the likelihood."""
+        if rank() > 0:
+            return
         rows = [
             {
                 "step": trainer.global_step,

@@ -1,7 +1,12 @@
-"""BLEU of the model under training: real decoding, compared with the raw references."""
+"""BLEU of the model under training: real decoding, compared with the raw references.
+
+Where several processes train, each translates a share of the lines and counts its n-grams; the counts are added, so the
+scores are those of one process. Within the search nothing is sent, so it does not matter how long each takes.
+"""
 
 import json
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +14,10 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.loggers import TensorBoardLogger
 
 from seq2seq.config import DecodeConfig, to_dict
-from seq2seq.evaluation.metrics import corpus_scores
+from seq2seq.evaluation.bleu_statistics import BleuStatistics, bleu_statistics, corpus_bleu_from_statistics
+from seq2seq.evaluation.chrf_statistics import chrf_statistics, corpus_chrf_from_statistics
+from seq2seq.evaluation.metrics import MetricScore
+from seq2seq.training.distribution import gather_over_ranks, log_the_same, num_ranks, rank, sum_over_ranks
 from seq2seq.translator import Translator
 
 log = logging.getLogger(__name__)
@@ -56,12 +64,17 @@ class ValidationBleu(Callback):
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Translate, score, log, show samples."""
-        translations = [answer.text for answer in self.translator.translate(self.text.source, self.decode)]
-        bleu, chrf = corpus_scores(
-            translations, [self.text.target], metrics=("bleu", "chrf"), target_lang=self.target_lang
-        )
+        mine = share_of_lines(self.text.source, rank(), num_ranks())
+        own, notices = self._translate(mine)
+        bleu, chrf = self._scores(mine, own)
+        translations = {line: text for part in gather_over_ranks(own) for line, text in part.items()}
         self.last_bleu = bleu.score
-        pl_module.log_dict({"valid/bleu": bleu.score, "valid/chrf": chrf.score}, batch_size=1)
+        log_the_same(pl_module, {"valid/bleu": bleu.score, "valid/chrf": chrf.score})
+        notices = [notice for part in gather_over_ranks(notices) for notice in part]
+        if rank() > 0:
+            return
+        for notice in notices:
+            log.warning("%s", notice)
         log.info(
             "step %d: valid BLEU %.2f, chrF2++ %.2f, by decoding with %s; %s",
             trainer.global_step,
@@ -72,7 +85,29 @@ class ValidationBleu(Callback):
         )
         self._log_samples(trainer, translations)
 
-    def _log_samples(self, trainer: Trainer, translations: list[str]) -> None:
+    def _translate(self, lines: Sequence[int]) -> tuple[dict[int, str], list[str]]:
+        """The translations of some of the lines, and what is to be said of them."""
+        notices: list[str] = []
+        answers = self.translator.translate(
+            [self.text.source[line] for line in lines],
+            self.decode,
+            numbers=[line + 1 for line in lines],
+            on_notice=notices.append,
+        )
+        return {line: answer.text for line, answer in zip(lines, answers, strict=True)}, notices
+
+    def _scores(self, lines: Sequence[int], translations: dict[int, str]) -> tuple[MetricScore, MetricScore]:
+        """BLEU and chrF2++ of the whole set, from the counts of each rank's lines."""
+        texts, references = [translations[line] for line in lines], [self.text.target[line] for line in lines]
+        bleu = bleu_statistics(texts, [references], target_lang=self.target_lang).values()
+        counts = [int(count) for count in sum_over_ranks([*bleu, *chrf_statistics(texts, [references])])]
+        added = BleuStatistics.from_values(counts[: len(bleu)])
+        return (
+            corpus_bleu_from_statistics(added, target_lang=self.target_lang),
+            corpus_chrf_from_statistics(counts[len(bleu) :]),
+        )
+
+    def _log_samples(self, trainer: Trainer, translations: dict[int, str]) -> None:
         rows = [
             {
                 "step": trainer.global_step,
@@ -93,6 +128,12 @@ class ValidationBleu(Callback):
         for logger in trainer.loggers:
             if table and isinstance(logger, TensorBoardLogger):
                 logger.experiment.add_text("valid/samples", table, global_step=trainer.global_step)
+
+
+def share_of_lines(lines: Sequence[str], rank: int, num_ranks: int) -> list[int]:
+    """Places of the lines that a process translates, in order: dealt out by length, so that all have as much to do."""
+    by_length = sorted(range(len(lines)), key=lambda place: (len(lines[place]), place))
+    return sorted(by_length[rank::num_ranks])
 
 
 def describe_decoding(decode: DecodeConfig) -> str:

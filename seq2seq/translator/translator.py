@@ -82,6 +82,7 @@ class Translator:
         decode: DecodeConfig | None = None,
         *,
         prefixes: Sequence[str] | None = None,
+        numbers: Sequence[int] | None = None,
         on_notice: Callable[[str], None] = _log.warning,
     ) -> list[Translation]:
         """One translation for each line, in order.
@@ -91,18 +92,21 @@ class Translator:
             decode: Search options; None takes the bundle's (change some of them with
                 `dataclasses.replace(translator.bundle.decode, beam_size=8)`).
             prefixes: For each line text that its translation starts with, "" for none. Ignored where a line is blank.
+            numbers: What each line is called in notices, errors and `Translation.number`; None counts them from 1.
             on_notice: Told of each line that was truncated or split; by default a warning is logged.
 
         Raises:
             ValueError: if a line is too long and `decode.long_lines` is error (nothing is translated then), a prefix
-                does not fit into `max_length`, or there are more or fewer prefixes than lines.
+                does not fit into `max_length`, or there are more or fewer prefixes or numbers than lines.
         """
         if isinstance(lines, str) or isinstance(prefixes, str):
             raise ValueError("lines and prefixes are lists of strings, got one string; write translate([text])")
         if prefixes is not None and len(prefixes) != len(lines):
             raise ValueError(f"got {len(prefixes)} prefixes for {len(lines)} lines; give one for each, '' for none")
+        if numbers is not None and len(numbers) != len(lines):
+            raise ValueError(f"got {len(numbers)} numbers for {len(lines)} lines; give one for each")
         decode = decode or self.bundle.decode
-        sources = [self._prepare(*line, decode) for line in _numbered(lines, prefixes)]
+        sources = [self._prepare(*line, decode) for line in _numbered(lines, prefixes, numbers)]
         return list(self._translate(sources, decode, on_notice))
 
     def stream(
@@ -129,7 +133,7 @@ class Translator:
         if isinstance(lines, str):
             raise ValueError("lines is an iterable of strings, got one string; write stream([text])")
         decode = decode or self.bundle.decode
-        sources = (self._prepare(*line, decode) for line in _numbered(lines, None))
+        sources = (self._prepare(*line, decode) for line in _numbered(lines))
         while True:
             window, error = take(sources, READ_AHEAD * decode.batch_tokens if read_ahead else 1)
             yield from self._translate(window, decode, on_notice)
@@ -282,9 +286,12 @@ class Translator:
         )
 
 
-def _numbered(lines: Iterable[str], prefixes: Sequence[str] | None) -> Iterator[tuple[int, str, str]]:
+def _numbered(
+    lines: Iterable[str], prefixes: Sequence[str] | None = None, numbers: Sequence[int] | None = None
+) -> Iterator[tuple[int, str, str]]:
     """Line numbers, lines and prefixes."""
     for at, line in enumerate(lines):
+        number = numbers[at] if numbers is not None else at + 1
         if not isinstance(line, str):
-            raise ValueError(f"line {at + 1} is {line!r:.40}, expected a string")
-        yield at + 1, line, prefixes[at] if prefixes is not None else ""
+            raise ValueError(f"line {number} is {line!r:.40}, expected a string")
+        yield number, line, prefixes[at] if prefixes is not None else ""

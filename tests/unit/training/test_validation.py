@@ -8,7 +8,7 @@ import pytorch_lightning
 from pytorch_lightning.loggers import TensorBoardLogger
 
 from seq2seq.config import DecodeConfig, PenaltyForm
-from seq2seq.training.validation import RawText, ValidationBleu, describe_decoding
+from seq2seq.training.validation import RawText, ValidationBleu, describe_decoding, share_of_lines
 from seq2seq.translator import Translator
 
 SOURCE, TARGET = ["die cat.", "", "owl", "der dog", "17 elk."], ["a", "b", "c", "d", "e"]
@@ -43,3 +43,10 @@ def test_the_settings_beside_a_score_are_those_that_it_depends_on():
         "beam_size=3, penalty_form=power, length_penalty=1.5, max_length_factor=2.0, max_length_offset=10"
     )
     assert describe_decoding(DecodeConfig(beam_size=1)) == "beam_size=1, max_length_factor=2.0, max_length_offset=10"
+
+
+def test_lines_are_dealt_out_by_length_none_twice_and_each_share_in_order():
+    lines = ["x" * length for length in (9, 1, 8, 2, 7, 3, 6)]
+    shares = [share_of_lines(lines, rank, 3) for rank in range(3)]
+    assert shares == [[0, 1, 6], [3, 4], [2, 5]]
+    assert [share_of_lines(["a", "b"], rank, 3) for rank in range(3)] == [[0], [1], []]

@@ -150,6 +150,14 @@ def test_a_prefix_that_max_length_has_no_room_for_is_refused_by_line(translator)
         translator.translate(["owl", "owl"], decode(max_length=3), prefixes=["", "das die das"])
 
 
+def test_lines_are_called_by_the_numbers_that_they_are_given(translator):
+    with pytest.raises(ValueError, match=r"the prefix of line 70 has 3 pieces"):
+        translator.translate(["owl", "owl"], decode(max_length=3), prefixes=["", "das die das"], numbers=[7, 70])
+    assert [answer.number for answer in translator.translate(["owl", ""], decode(), numbers=[7, 70])] == [7, 70]
+    with pytest.raises(ValueError, match="got 1 numbers for 2 lines; give one for each"):
+        translator.translate(["owl", "owl"], decode(), numbers=[7])
+
+
 def test_as_many_prefixes_as_lines_are_asked_for(translator):
     with pytest.raises(ValueError, match="got 1 prefixes for 2 lines"):
         translator.translate(["owl", "owl"], prefixes=["das"])
