@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 log = logging.getLogger(__name__)
@@ -95,7 +96,9 @@ def clip_gradients(parameters: Sequence[nn.Parameter], clip_norm: float | None, 
     """
     scale = scaler.get_scale() if scaler is not None else 1.0
     most = clip_norm * scale if clip_norm is not None else math.inf
-    return float(nn.utils.clip_grad_norm_(parameters, most)) / scale
+    norm = nn.utils.clip_grad_norm_(parameters, most)
+    # where gradients are divided among ranks, each has a part of the norm
+    return float(norm.full_tensor() if isinstance(norm, DTensor) else norm) / scale
 
 
 def lower_scale(scaler: GradScaler, optimizer: Optimizer) -> None:

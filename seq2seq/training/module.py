@@ -3,12 +3,14 @@
 import time
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import torch
 from pytorch_lightning import LightningModule
 from pytorch_lightning.core.optimizer import LightningOptimizer
 from torch import nn
+from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
@@ -16,8 +18,9 @@ from seq2seq.config import OptimConfig, ScheduledSamplingConfig
 from seq2seq.models import Transformer
 from seq2seq.shapes import Bool, Float, Int, Tensor
 from seq2seq.training.distribution import gather_over_ranks, log_the_same, num_ranks, rank, sum_over_ranks
-from seq2seq.training.guard import StepGuard
+from seq2seq.training.guard import StepGuard, clip_gradients, lower_scale
 from seq2seq.training.loss import BatchLoss, batch_loss
+from seq2seq.training.moving_average import MovingAverage, weights_to_train
 from seq2seq.training.optimizers import build_optimizer, set_rate
 from seq2seq.training.random_state import random_state, restore_of_rank
 from seq2seq.training.schedule import learning_rate
@@ -61,6 +64,7 @@ class TrainingModule(LightningModule, ABC):
         self.sampling = sampling or ScheduledSamplingConfig()
         self.total_steps = total_steps
         self.guard = StepGuard(optim.max_bad_steps)
+        self.average = MovingAverage(optim.ema_decay) if optim.ema_decay is not None else None
         self.rank_states: list[dict[str, Any]] = []
         self.step_began: dict[str, Any] | None = None
         self.train_sums = Sums()
@@ -114,6 +118,8 @@ class TrainingModule(LightningModule, ABC):
             state = self.step_began or self._rank_state()
             checkpoint["ranks"] = gather_over_ranks({"random": state["random"], "sums": state["sums"].numbers()})
             checkpoint["guard"] = self.guard.state_dict()
+        if self.average is not None:
+            self.average.save(self, checkpoint)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take what each rank had, to go on with when training starts."""
@@ -121,9 +127,15 @@ class TrainingModule(LightningModule, ABC):
         self.rank_states = checkpoint.get("ranks") or [{"random": {"torch": checkpoint["torch_random_state"]}}]
         if "guard" in checkpoint:
             self.guard.load_state_dict(checkpoint["guard"])
+        weights_to_train(self, checkpoint)
+        if self.average is not None:
+            self.average.load(checkpoint)
 
     def on_train_start(self) -> None:
         """Go on with the random numbers, and the sums, of the run that is resumed."""
+        self.guard.checkpoint = Path(self.trainer.default_root_dir) / "checkpoints" / "last.ckpt"
+        if self.average is not None:
+            self.average.start(self)
         if not self.rank_states:
             return
         same = restore_of_rank([state["random"] for state in self.rank_states], rank(), num_ranks())
@@ -159,6 +171,8 @@ class TrainingModule(LightningModule, ABC):
             optimizer.step()
             self.after_step()
         else:
+            if (scaler := self._scaler()) is not None:
+                lower_scale(scaler, optimizer.optimizer)
             self.train_sums = self.step_began["sums"]
         self.step_began = None
         self.train_sums.seconds += time.perf_counter() - started
@@ -176,10 +190,27 @@ class TrainingModule(LightningModule, ABC):
         Returns:
             Their norm before.
         """
-        return float(nn.utils.clip_grad_norm_(self._trained(), self.optim.clip_norm or float("inf")))
+        return clip_gradients(self._trained(), self.optim.clip_norm, self._scaler())
+
+    def _scaler(self) -> GradScaler | None:
+        """What multiplies the loss with fp16; None with other numbers."""
+        scaler: GradScaler | None = getattr(self.trainer.precision_plugin, "scaler", None) if self._trainer else None
+        return scaler
 
     def after_step(self) -> None:
-        """What follows each step taken; nothing here."""
+        """What follows each step taken: the average of the weights."""
+        if self.average is not None:
+            self.average.update(self)
+
+    def on_validation_start(self) -> None:
+        """Validate the average of the weights, where there is one; what is written until the end holds it, too."""
+        if self.average is not None:
+            self.average.show(self)
+
+    def on_validation_end(self) -> None:
+        """Go on with the weights themselves."""
+        if self.average is not None:
+            self.average.hide(self)
 
     def on_validation_epoch_start(self) -> None:
         """Begin the sums of a validation anew."""
@@ -224,6 +255,7 @@ class TrainingModule(LightningModule, ABC):
                 "train/perplexity": perplexity(nll),
                 "train/lr": rate,
                 "train/grad_norm": norm,
+                "train/skipped_steps": self.guard.skipped,
                 # ranks work at the same time
                 "train/target_tokens_per_second": sums.tokens / (sums.seconds / num_ranks()),
                 "train/padding_share": sums.padding / sums.positions,
