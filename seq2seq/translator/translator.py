@@ -92,7 +92,7 @@ class Translator:
             decode: Search options; None takes the bundle's (change some of them with
                 `dataclasses.replace(translator.bundle.decode, beam_size=8)`).
             prefixes: For each line text that its translation starts with, "" for none. Ignored where a line is blank.
-            numbers: What each line is called in notices, errors and `Translation.number`; None counts them from 1.
+            numbers: What each line is called in notices, errors and `Translation.line`; None counts them from 1.
             on_notice: Told of each line that was truncated or split; by default a warning is logged.
 
         Raises:

@@ -153,7 +153,7 @@ def test_a_prefix_that_max_length_has_no_room_for_is_refused_by_line(translator)
 def test_lines_are_called_by_the_numbers_that_they_are_given(translator):
     with pytest.raises(ValueError, match=r"the prefix of line 70 has 3 pieces"):
         translator.translate(["owl", "owl"], decode(max_length=3), prefixes=["", "das die das"], numbers=[7, 70])
-    assert [answer.number for answer in translator.translate(["owl", ""], decode(), numbers=[7, 70])] == [7, 70]
+    assert [answer.line for answer in translator.translate(["owl", ""], decode(), numbers=[7, 70])] == [7, 70]
     with pytest.raises(ValueError, match="got 1 numbers for 2 lines; give one for each"):
         translator.translate(["owl", "owl"], decode(), numbers=[7])
 
