@@ -24,6 +24,8 @@ _OF_BOTH = {
     "valid/nll": Direction.min,
     "valid/perplexity": Direction.min,
     "valid/teacher_forced_accuracy": Direction.max,
+    "valid/free_running_accuracy": Direction.max,
+    "valid/exposure_gap": Direction.min,
 }
 VALIDATION_METRICS: dict[DataKind, dict[str, Direction]] = {
     DataKind.parallel: {"valid/bleu": Direction.max, "valid/chrf": Direction.max, **_OF_BOTH},

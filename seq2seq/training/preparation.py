@@ -83,7 +83,13 @@ def _translation(config: TrainConfig, run_dir: Path, first: FirstWeights | None)
         run_dir / "samples.jsonl",
     )
     module = TranslationModule(
-        model, config.optim, config.model.d_model, config.trainer.log_every, sampling=config.scheduled_sampling
+        model,
+        config.optim,
+        config.model.d_model,
+        config.trainer.log_every,
+        sampling=config.scheduled_sampling,
+        source_special=tokenizers.source.special,
+        target_special=tokenizers.target.special,
     )
     return Prepared(tokenizers, data, module, validation, text.fingerprint)
 
@@ -122,6 +128,7 @@ def _language_model(config: TrainConfig, run_dir: Path, first: FirstWeights | No
         config.trainer.log_every,
         data.valid_size,
         sampling=config.scheduled_sampling,
+        special=tokenizers.target.special,
     )
     return Prepared(tokenizers, data, module, validation, text.fingerprint)
 
