@@ -135,6 +135,16 @@ class TrainConfig:
                 "optim.loss_on_source=true with model.prefix_lm=true asks the source for pieces that it sees; choose "
                 "one of them",
             )
+        require(
+            self.optim.source_word_dropout == 0 or self.data.kind is DataKind.parallel,
+            f"optim.source_word_dropout={self.optim.source_word_dropout} is for data.kind=parallel; plain text has no "
+            "source: choose optim.target_word_dropout",
+        )
+        require(
+            self.optim.r_drop == 0 or self.scheduled_sampling.rate == 0,
+            f"optim.r_drop={self.optim.r_drop} compares two passes over one and the same text, and "
+            f"scheduled_sampling.rate={self.scheduled_sampling.rate} changes it from pass to pass; choose one of them",
+        )
         if self.model.positions is PositionKind.learned:
             self._check_positions(only)
 

@@ -132,11 +132,16 @@ class TrainingModule(LightningModule, ABC):
             self.average.load(checkpoint)
 
     def on_train_start(self) -> None:
-        """Go on with the random numbers, and the sums, of the run that is resumed."""
+        """Go on with the random numbers, and the sums, of the run that is resumed.
+
+        In a new run, whose ranks have drawn the same first weights, each draws numbers of its own from here on.
+        """
         self.guard.checkpoint = Path(self.trainer.default_root_dir) / "checkpoints" / "last.ckpt"
         if self.average is not None:
             self.average.start(self)
         if not self.rank_states:
+            if rank() > 0:
+                torch.manual_seed(torch.initial_seed() + rank())
             return
         same = restore_of_rank([state["random"] for state in self.rank_states], rank(), num_ranks())
         if same and "sums" in self.rank_states[rank()]:
