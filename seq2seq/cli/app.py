@@ -10,6 +10,7 @@ import re
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -22,6 +23,7 @@ from seq2seq.cli.convert import convert
 from seq2seq.cli.evaluate import evaluate
 from seq2seq.cli.generate import generate
 from seq2seq.cli.info import info
+from seq2seq.cli.processes import ERROR_FILE
 from seq2seq.cli.report import report
 from seq2seq.cli.score import score
 from seq2seq.cli.train import train
@@ -52,7 +54,7 @@ class Commands(TyperGroup):
         except UsageError as error:
             raise SystemExit(_tell(error, 2)) from error
         except (ValueError, OSError) as error:
-            raise SystemExit(_tell(error, 1)) from error
+            raise SystemExit(_tell(error, getattr(error, "exit_code", 1))) from error
         except (MemoryError, RuntimeError) as error:
             if not _is_out_of_memory(error):
                 raise
@@ -83,7 +85,10 @@ def _tell(error: Exception, code: int, message: str | None = None) -> int:
     message = message or str(error)
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         message = f"{error.filename}: {error.strerror}"
-    print(f"error: {message}", file=sys.stderr)
+    if ERROR_FILE in os.environ:  # one of several processes, whose parent tells what is to be told
+        Path(os.environ[ERROR_FILE]).write_text(message, encoding="utf-8")
+    else:
+        print(f"error: {message}", file=sys.stderr)
     return code
 
 

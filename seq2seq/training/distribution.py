@@ -89,4 +89,4 @@ def _is_distributed() -> bool:
 def _device() -> torch.device:
     """Where tensors must lie to be sent."""
     backend = distributed.get_backend()
-    return torch.device("cuda", torch.cuda.current_device()) if "nccl" in backend else torch.device("cpu")
+    return torch.device("cpu") if "gloo" in backend else torch.device("cuda", torch.cuda.current_device())

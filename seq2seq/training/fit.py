@@ -11,9 +11,10 @@ from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 from pytorch_lightning.loggers import Logger
 
 from seq2seq.bundle import save_bundle
-from seq2seq.config import Accelerator, FinalWeights, Task, TrainConfig
+from seq2seq.config import FinalWeights, Task, TrainConfig
 from seq2seq.training.advice import advise
 from seq2seq.training.averaging import latest_checkpoints
+from seq2seq.training.batch_size import with_batch_tokens
 from seq2seq.training.checkpoint_io import WholeCheckpoints
 from seq2seq.training.checkpoints import (
     Monitor,
@@ -26,15 +27,20 @@ from seq2seq.training.checkpoints import (
     monitored,
     recent_checkpoints,
 )
+from seq2seq.training.devices import check_devices, share_threads
+from seq2seq.training.distribution import barrier, from_rank_zero, rank
 from seq2seq.training.first_weights import fine_tuned, read_first_weights
+from seq2seq.training.interruption import Interruption
+from seq2seq.training.launch import check_started, cluster_environment, meet
 from seq2seq.training.limits import Limits
-from seq2seq.training.preparation import prepare
+from seq2seq.training.logged_options import LoggedOptions
+from seq2seq.training.preparation import Prepared, prepare
 from seq2seq.training.progress import TrainingProgress
 from seq2seq.training.provenance import provenance
-from seq2seq.training.quiet import quiet_lightning
+from seq2seq.training.quiet import quiet_lightning, told_by_rank_zero
 from seq2seq.training.run_folder import bundle_from_checkpoints, check_same_tokenizers, check_unused, task_of, write_run
 from seq2seq.training.schedule import last_step
-from seq2seq.training.strategy import LIGHTNING_PRECISION, build_strategy
+from seq2seq.training.strategy import LIGHTNING_PRECISION, WholeWeights, build_strategy
 
 log = logging.getLogger(__name__)
 
@@ -63,49 +69,42 @@ def fit(
 ) -> FitResult:
     """Train as the options say, and write the run's folder with the bundle in it.
 
+    On several devices, each of the processes that torchrun has started calls it; all return when the bundle is written.
+
     Args:
         config: Every option.
-        run_dir: Where the run is written.
+        run_dir: Where the run is written; of several processes, what rank 0 says counts.
         loggers: Lightning loggers.
         callbacks: Further Lightning callbacks.
 
     Raises:
         FileNotFoundError: if a file of text, a tokenizer, a bundle or the checkpoint to resume from is missing.
-        ValueError: if text, options or a bundle to fine-tune do not fit together.
+        ValueError: if text, options, devices or a bundle to fine-tune do not fit together.
+        Interrupted: if the process was sent a signal; there is a checkpoint to go on from then.
     """
+    check_started(config.trainer)
+    check_devices(config.trainer, config.optim)
+    meet(config.trainer.accelerator)
     with quiet_lightning():
-        return _fit(config, run_dir, loggers, callbacks)
+        return _fit(config, Path(from_rank_zero(str(run_dir))), loggers, callbacks)
 
 
 def _fit(config: TrainConfig, run_dir: Path, loggers: Sequence[Logger], callbacks: Sequence[Callback]) -> FitResult:
     _check_start(config, run_dir)
     monitor = monitored(config, own_metrics=bool(callbacks))
-    if config.trainer.num_threads is not None:
-        torch.set_num_threads(config.trainer.num_threads)
-    first = read_first_weights(config)
-    if first is not None:
-        config = fine_tuned(config, first)
-    run = prepare(config, run_dir, first)
-    if config.resume is not None:
-        num_trained = sum(parameter.requires_grad for parameter in run.model.parameters())
-        check_same_model(config.resume, run.model.state_dict(), num_trained)
-        check_same_tokenizers(Path(config.resume).absolute().parent.parent, run.tokenizers)
-    facts = provenance(run.fingerprint, config.seed)
-    write_run(run_dir, config, run.tokenizers, facts | ({"init": first.facts} if first is not None else {}))
-    log.info(
-        "%s parameters, tied ones counted once; padding share of a training epoch %.1f%%",
-        f"{run.model.num_parameters():,}",
-        100 * run.data.padding_share(),
-    )
-    run.module.total_steps = last_step(config, run.data.steps_an_epoch())
-    advise(config, run.data.steps_an_epoch())
+    share_threads(config.trainer)
+    with told_by_rank_zero():
+        config, run = _prepared(config, run_dir)
     folder = run_dir / "checkpoints"
     best = best_checkpoints(monitor, config.trainer.keep_best, folder)
     limits = Limits(config.trainer.max_steps, config.trainer.max_minutes, config.trainer.max_epochs)
     own = [
+        Interruption(),
         limits,
         TrainingProgress(limits),
+        LoggedOptions(config, monitor.metric),
         run.validation,
+        WholeWeights(),
         MonitorWatch(monitor.metric),
         best,
         *([recent_checkpoints(config.trainer.average_last, folder)] if config.trainer.average_last else []),
@@ -117,6 +116,30 @@ def _fit(config: TrainConfig, run_dir: Path, loggers: Sequence[Logger], callback
     return _finish(config, run_dir, trainer, best, monitor)
 
 
+def _prepared(config: TrainConfig, run_dir: Path) -> tuple[TrainConfig, Prepared]:
+    """Text, tokenizers, network and the options as they are in the end; the folder begun by rank 0."""
+    first = read_first_weights(config)
+    if first is not None:
+        config = fine_tuned(config, first)
+    run = prepare(config, run_dir, first)
+    if config.resume is not None:
+        num_trained = sum(parameter.requires_grad for parameter in run.model.parameters())
+        check_same_model(config.resume, run.model.state_dict(), num_trained)
+        check_same_tokenizers(Path(config.resume).absolute().parent.parent, run.tokenizers)
+    config = with_batch_tokens(config, run.data, run.module)
+    if rank() == 0:
+        facts = provenance(run.fingerprint, config.seed)
+        write_run(run_dir, config, run.tokenizers, facts | ({"init": first.facts} if first is not None else {}))
+    log.info(
+        "%s parameters, tied ones counted once; padding share of a training epoch %.1f%%",
+        f"{run.model.num_parameters():,}",
+        100 * run.data.padding_share(),
+    )
+    run.module.total_steps = last_step(config, run.data.steps_an_epoch())
+    advise(config, run.data.steps_an_epoch())
+    return config, run
+
+
 def _trainer(config: TrainConfig, run_dir: Path, loggers: Sequence[Logger], callbacks: Sequence[Callback]) -> Trainer:
     return Trainer(
         logger=list(loggers) or False,
@@ -126,7 +149,7 @@ def _trainer(config: TrainConfig, run_dir: Path, loggers: Sequence[Logger], call
         devices=config.trainer.devices,
         num_nodes=config.trainer.num_nodes,
         strategy=build_strategy(config.trainer),
-        plugins=[WholeCheckpoints()],
+        plugins=[WholeCheckpoints(), cluster_environment()],
         precision=LIGHTNING_PRECISION[config.trainer.precision],
         val_check_interval=config.trainer.validate_every,
         check_val_every_n_epoch=None if config.trainer.validate_every else 1,
@@ -142,42 +165,40 @@ def _trainer(config: TrainConfig, run_dir: Path, loggers: Sequence[Logger], call
 
 def _check_start(config: TrainConfig, run_dir: Path) -> None:
     """Refuse what can be refused before any work."""
-    if config.resume is None:
-        check_unused(run_dir)
-    else:
+    if config.resume is not None:
         check_complete(config.resume)
-    wanted = config.trainer.accelerator
-    there = {
-        Accelerator.gpu: torch.cuda.is_available() or torch.backends.mps.is_available(),
-        Accelerator.mps: torch.backends.mps.is_available(),
-    }
-    if not there.get(wanted, True):
-        raise ValueError(
-            f"trainer.accelerator={wanted.name} is not there: torch {torch.__version__} finds no such device; choose "
-            "trainer.accelerator=cpu or auto, and leave trainer=gpu out"
-        )
+    elif rank() == 0:
+        check_unused(run_dir)
 
 
 def _finish(config: TrainConfig, run_dir: Path, trainer: Trainer, best: ModelCheckpoint, monitor: Monitor) -> FitResult:
-    """Write the bundle."""
+    """Write the bundle; the other ranks wait for rank 0, which does."""
+    score = _best_score(best)
+    path = run_dir / "bundle"
+    if rank() == 0:
+        _write_bundle(config, run_dir, trainer, best, monitor)
+    barrier()
+    return FitResult(run_dir, path, trainer.global_step, score, task_of(config))
+
+
+def _write_bundle(
+    config: TrainConfig, run_dir: Path, trainer: Trainer, best: ModelCheckpoint, monitor: Monitor
+) -> None:
     if not (run_dir / "checkpoints" / "last.ckpt").exists():
         raise ValueError(
             f"no step was taken: resume={config.resume} has reached the limits already; raise trainer.max_steps, "
             "max_epochs or max_minutes"
         )
-    checkpoints = _final_checkpoints(config, run_dir, best, monitor)
-    score = _best_score(best)
-    steps = trainer.global_step
     if any(isinstance(back, EarlyStopping) and back.wait_count >= back.patience for back in _callbacks(trainer)):
         log.info(
             "ended at step %d: %s has not improved in %s validations (trainer.patience)",
-            steps,
+            trainer.global_step,
             monitor.metric,
             config.trainer.patience,
         )
-    results = {"steps": steps, "monitor": monitor.metric, "best_score": score}
-    path = run_dir / "bundle"
-    save_bundle(bundle_from_checkpoints(run_dir, checkpoints, results), path)
+    checkpoints, score = _final_checkpoints(config, run_dir, best, monitor), _best_score(best)
+    results = {"steps": trainer.global_step, "monitor": monitor.metric, "best_score": score}
+    save_bundle(bundle_from_checkpoints(run_dir, checkpoints, results), run_dir / "bundle")
     log.info(
         "bundle written from %s (%s of the run; best %s %s)",
         ", ".join(file.name for file in checkpoints),
@@ -185,7 +206,6 @@ def _finish(config: TrainConfig, run_dir: Path, trainer: Trainer, best: ModelChe
         monitor.metric,
         f"{score:.4f}" if score is not None else "none",
     )
-    return FitResult(run_dir, path, steps, score, task_of(config))
 
 
 def _callbacks(trainer: Trainer) -> list[Callback]:

@@ -5,6 +5,8 @@ from typing import Any
 
 from pytorch_lightning import Callback, LightningModule, Trainer
 
+from seq2seq.training.distribution import any_over_ranks, rank
+
 
 class Limits(Callback):
     """Stops after a number of steps, minutes or epochs, and has the model validated once more before it does.
@@ -54,8 +56,14 @@ class Limits(Callback):
 
     def _reached(self, trainer: Trainer) -> bool:
         steps = self.max_steps is not None and trainer.global_step >= self.max_steps
-        minutes = self.max_minutes is not None and self.seconds >= 60 * self.max_minutes
-        return steps or minutes
+        return steps or self._minutes_over()
+
+    def _minutes_over(self) -> bool:
+        """Whether time is up by the clock of rank 0; all ranks stop at the same step."""
+        if self.max_minutes is None:
+            return False
+        over = self.seconds >= 60 * self.max_minutes
+        return any_over_ranks(over and rank() == 0)
 
     def state_dict(self) -> dict[str, Any]:
         """Seconds so far, for the checkpoint."""

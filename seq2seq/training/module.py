@@ -24,6 +24,7 @@ from seq2seq.training.moving_average import MovingAverage, weights_to_train
 from seq2seq.training.optimizers import build_optimizer, set_rate
 from seq2seq.training.random_state import random_state, restore_of_rank
 from seq2seq.training.schedule import learning_rate
+from seq2seq.training.strategy import divide
 from seq2seq.training.sums import Sums
 
 
@@ -100,6 +101,10 @@ class TrainingModule(LightningModule, ABC):
     ) -> BatchLoss:
         """Loss at the places that count."""
         return batch_loss(self.model, hidden, targets, counted, smoothing, self.optim.loss_chunk)
+
+    def configure_model(self) -> None:
+        """Where the ranks share one set of weights, divide it."""
+        divide(self, self.trainer.strategy)
 
     def configure_optimizers(self) -> Optimizer:
         """The optimiser; its rate is set at every step."""
@@ -269,7 +274,19 @@ class TrainingModule(LightningModule, ABC):
         )
 
     def _log(self, metrics: dict[str, float]) -> None:
-        log_the_same(self, {**metrics, "step": float(self.global_step)})
+        """Log values that all ranks have in common.
+
+        Those of training go to the loggers at once. Lightning, which counts batches and no steps, would repeat old ones
+        after a step that was skipped.
+        """
+        values = {**metrics, "step": float(self.global_step)}
+        if not self.trainer.training:
+            log_the_same(self, values)
+            return
+        self.log_dict(values, batch_size=1, logger=False)
+        for logger in self.loggers:
+            logger.log_metrics(metrics, step=self.global_step)
+            logger.save()
 
 
 def perplexity(nll: float) -> float:

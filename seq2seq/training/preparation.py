@@ -1,9 +1,9 @@
 """What differs between a run on pairs and one on plain text: its data, its loss, and how it is validated."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pytorch_lightning import Callback, seed_everything
 
@@ -13,6 +13,7 @@ from seq2seq.generator import Generator
 from seq2seq.models import DecoderOnly, Transformer, build_model
 from seq2seq.training.continuation import ValidationContinuation
 from seq2seq.training.data_module import EpochDataModule, ParallelDataModule, Tokenizers
+from seq2seq.training.distribution import from_rank_zero, rank
 from seq2seq.training.execution import check_execution, execution
 from seq2seq.training.first_weights import FirstWeights, freeze
 from seq2seq.training.module import TrainingModule
@@ -23,6 +24,8 @@ from seq2seq.training.text_data_module import TextDataModule
 from seq2seq.training.validation import ValidationBleu
 from seq2seq.translator import Translator
 from seq2seq.translator.long_lines import fit, longest_source
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,10 @@ def prepare(config: TrainConfig, run_dir: Path, first: FirstWeights | None) -> P
 
 def _translation(config: TrainConfig, run_dir: Path, first: FirstWeights | None) -> Prepared:
     text = read_text(config.data, config.seed)
-    tokenizers = first.tokenizers if first is not None else prepare_tokenizers(config.data, text.train, config.seed)
+    if first is not None:
+        tokenizers = first.tokenizers
+    else:
+        tokenizers = _made_by_rank_zero(lambda: prepare_tokenizers(config.data, text.train, config.seed))
     check_sampling(tokenizers, config.data.tokenizer)
     _check_source_lengths(config, text.raw_valid.source, tokenizers)
     data = ParallelDataModule(
@@ -99,7 +105,7 @@ def _language_model(config: TrainConfig, run_dir: Path, first: FirstWeights | No
     if first is not None:
         tokenizers = first.tokenizers
     else:
-        tokenizer = prepare_text_tokenizer(config.data, text.train, config.seed)
+        tokenizer = _made_by_rank_zero(lambda: prepare_text_tokenizer(config.data, text.train, config.seed))
         tokenizers = Tokenizers(tokenizer, tokenizer)
     warn_of_lost_text(tokenizers.source, text.valid)
     data = TextDataModule(
@@ -131,6 +137,13 @@ def _language_model(config: TrainConfig, run_dir: Path, first: FirstWeights | No
         special=tokenizers.target.special,
     )
     return Prepared(tokenizers, data, module, validation, text.fingerprint)
+
+
+def _made_by_rank_zero(make: Callable[[], T]) -> T:
+    """What one process makes, for it takes a while, and all have."""
+    made = from_rank_zero(make() if rank() == 0 else None)
+    assert made is not None
+    return made
 
 
 def _num_ranks(config: TrainConfig) -> int:

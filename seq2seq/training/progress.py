@@ -66,6 +66,13 @@ class TrainingProgress(Callback):
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Take the bar away."""
+        self._stop()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Take the bar away before the error is told."""
+        self._stop()
+
+    def _stop(self) -> None:
         if self.progress is not None:
             self.progress.stop()
             self.progress = None

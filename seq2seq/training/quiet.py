@@ -5,6 +5,8 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from seq2seq.training.distribution import rank
+
 
 @contextmanager
 def quiet_lightning() -> Iterator[None]:
@@ -25,3 +27,16 @@ def quiet_lightning() -> Iterator[None]:
             yield
         finally:
             logger.setLevel(level)
+
+
+@contextmanager
+def told_by_rank_zero() -> Iterator[None]:
+    """Where all ranks do the same, one of them says it: warnings of the others are left out."""
+    logger = logging.getLogger("seq2seq")
+    level = logger.level
+    if rank() > 0:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,112 @@
+"""A run that is asked to stop, by Ctrl-C, SIGTERM or a cluster's SIGUSR1, ends where it can be gone on from exactly.
+
+The first signal is noted. Before the next step all processes agree that one of them was asked, so that they stop at the
+same step; `checkpoints/last.ckpt` is written; the command ends with 128 + the signal's number. A validation that is
+going on is given up, and the resumed run begins with it. The second signal ends the process at once.
+"""
+
+import logging
+import os
+import signal
+import sys
+import threading
+from types import FrameType
+from typing import Any
+
+from pytorch_lightning import Callback, LightningModule, Trainer
+from pytorch_lightning.loops.progress import _ProcessedTracker
+
+from seq2seq.training.distribution import sum_over_ranks
+from seq2seq.training.launch import place
+
+log = logging.getLogger(__name__)
+
+_asked: int | None = None
+"""The signal that this process was sent; None if it was sent none."""
+
+
+class Interrupted(SystemExit):
+    """Ends the process with the exit code of the signal that it was sent.
+
+    Args:
+        signum: The signal.
+    """
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(128 + signum)
+        self.signum = signum
+
+
+def asked_to_stop() -> bool:
+    """Whether this process was sent a signal. Work that takes long and is done apart looks here now and then."""
+    return _asked is not None
+
+
+def stop_if_asked() -> None:
+    """Stop if any of the processes was asked to. Every rank must call it.
+
+    Raises:
+        Interrupted: on all ranks.
+    """
+    # one bit for each kind of signal, so that ranks that were sent different ones agree on what they say
+    kinds = _signals()
+    asked = sum_over_ranks([_asked == signum for signum in kinds])
+    for signum, count in zip(kinds, asked, strict=True):
+        if count:
+            raise Interrupted(signum)
+
+
+class Interruption(Callback):
+    """Listens for signals while a run trains, and stops it between two steps. It stands before all other callbacks."""
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Listen. Lightning, which has just begun to, puts everything back at the end."""
+        global _asked
+        _asked = None
+        if threading.current_thread() is threading.main_thread():
+            for signum in _signals():
+                signal.signal(signum, _take_note)
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Stop before a step, its batch not touched yet."""
+        stop_if_asked()
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Stop before the validation set is decoded."""
+        stop_if_asked()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Leave the loops as they were after the last step, for the checkpoint that is written next."""
+        loop = trainer.fit_loop.epoch_loop
+        for count in (loop.batch_progress.total, loop.batch_progress.current):
+            assert isinstance(count, _ProcessedTracker)
+            count.ready = count.started = count.completed = count.processed  # a batch that was begun is begun again
+        if isinstance(exception, Interrupted) and trainer.validating:
+            # of all batches none was seen: so Lightning begins with this validation, and from its beginning
+            seen = loop.val_loop.batch_progress
+            seen.reset()
+            assert isinstance(seen.total, _ProcessedTracker)
+            seen.total.ready = seen.total.started = 1
+
+
+def _signals() -> tuple[int, ...]:
+    """What a run may be asked to stop by, the most urgent first."""
+    here = place()
+    if here is not None and here.by == "SLURM" and hasattr(signal, "SIGUSR1"):
+        return signal.SIGINT, signal.SIGTERM, signal.SIGUSR1
+    return signal.SIGINT, signal.SIGTERM
+
+
+def _take_note(signum: int, frame: FrameType | None) -> None:
+    """The first signal is noted; the second ends the process."""
+    global _asked
+    if _asked is not None:
+        if sys.stderr.isatty():
+            os.write(2, b"\x1b[?25h")  # the bar has hidden the cursor
+        os._exit(128 + signum)
+    _asked = signum
+    here = place()
+    if here is None or here.rank == 0:
+        # not by `logging`, which may be in the middle of a line
+        name = signal.Signals(signum).name
+        os.write(2, f"{name}: stopping after this step; once more ends at once, without a checkpoint\n".encode())
