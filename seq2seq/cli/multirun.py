@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from seq2seq.cli import UsageError
 from seq2seq.config import TrainConfig
@@ -32,6 +32,23 @@ _PLUGINS = {
 
 _sweep: Path | None = None
 """Folder of the sweep that goes on in this process."""
+
+
+@runtime_checkable
+class Ended(Protocol):
+    """What a run came to."""
+
+    @property
+    def bundle(self) -> Path:
+        """The model."""
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps taken."""
+
+    @property
+    def best_score(self) -> float | None:
+        """Best value of the monitored metric."""
 
 
 @dataclass(frozen=True)
