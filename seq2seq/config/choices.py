@@ -259,3 +259,14 @@ class FinalWeights(Enum):
     best = "best"
     last = "last"
     average = "average"
+
+
+class StopKind(Enum):
+    """How `seq2seq verify-resume` stops the run that it resumes."""
+
+    steps = "steps"
+    """At a limit of steps, with a validation that the straight run does not have."""
+    validation = "validation"
+    """At a limit of steps, right after a validation that the straight run has too."""
+    signal = "signal"
+    """By SIGTERM, in the middle of an epoch and without a validation."""
