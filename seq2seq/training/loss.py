@@ -1,4 +1,4 @@
-"""Label-smoothed cross-entropy and the plain negative log-likelihood, from one pass over the logits."""
+"""Label-smoothed cross-entropy and the plain negative log-likelihood, with never more than a chunk of the logits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -40,8 +40,8 @@ def batch_loss(
 ) -> BatchLoss:
     """Loss at the places that count.
 
-    All others, padding among them, are dropped before the projection onto the vocabulary: they cost nothing there and
-    cannot count in the loss.
+    All others, padding among them, are left out of the projection onto the vocabulary: they cost nothing there and
+    cannot count in the loss. A piece is right if no other one has a higher logit.
 
     Args:
         model: Has the projection.
@@ -51,11 +51,138 @@ def batch_loss(
         smoothing: Mass spread evenly.
         chunk: Places whose logits exist at one time; None for all.
     """
-    del chunk
-    targets = targets[counted]
-    logits = model.logits(hidden[counted])
-    loss, nll = smoothed_cross_entropy(logits, targets, smoothing)
-    return BatchLoss(loss, nll, (logits.detach().argmax(-1) == targets).sum())
+    rows = counted.flatten().nonzero().flatten()
+    loss, nll, correct = projected_cross_entropy(
+        hidden.reshape(-1, hidden.shape[2]),
+        rows,
+        targets.reshape(-1)[rows],
+        model.output,
+        model.output_bias,
+        smoothing,
+        chunk,
+    )
+    return BatchLoss(loss, nll, correct)
+
+
+def projected_cross_entropy(
+    hidden: Float[Tensor, "N D"],
+    rows: Int[Tensor, " n"],
+    targets: Int[Tensor, " n"],
+    output: Float[Tensor, "V D"],
+    bias: Float[Tensor, " V"] | None,
+    smoothing: float,
+    chunk: int | None = None,
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""], Int[Tensor, ""]]:
+    """Training loss and negative log-likelihood, in nats and summed, and the number of pieces predicted rightly.
+
+    The loss is that of `smoothed_cross_entropy` on the logits hidden[rows] @ output^T + bias. These are computed
+    `chunk` rows at a time and turned in place, while they are at hand, into what they add to the gradients of the loss:
+    the backward pass only scales those, and the [n, V] logits never exist whole.
+
+    Args:
+        hidden: Vectors.
+        rows: Which of them count; each at most once.
+        targets: The right piece of each row that counts.
+        output: The projection.
+        bias: Added to the logits; None without.
+        smoothing: Mass spread evenly.
+        chunk: Rows whose logits exist at one time; None for all.
+
+    Returns:
+        The loss, through which gradients flow to `hidden`, `output` and `bias`, and two numbers through which none do.
+    """
+    loss, nll, correct = _ProjectedCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        hidden, output, bias, rows, targets, smoothing, chunk or max(1, len(rows)), torch.is_grad_enabled()
+    )
+    return loss, nll, correct
+
+
+class _ProjectedCrossEntropy(torch.autograd.Function):
+    """Computes the gradients of the summed loss in the forward pass, as the logits are not kept for a backward one.
+
+    With q(k) = (1 - smoothing) [k = target] + smoothing / V and probabilities p, the gradient of the logits is p - q.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        output: Tensor,
+        bias: Tensor | None,
+        rows: Tensor,
+        targets: Tensor,
+        smoothing: float,
+        chunk: int,
+        with_gradients: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        device = hidden.device.type
+        narrow = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+        wide = _wide(narrow)
+        gradients = [
+            torch.zeros_like(like, dtype=_wide(like.dtype)) if like is not None and needed and with_gradients else None
+            for like, needed in zip((hidden, output, bias), ctx.needs_input_grad[:3], strict=True)
+        ]
+        nll, even = hidden.new_zeros((), dtype=wide), hidden.new_zeros((), dtype=wide)
+        correct = torch.zeros((), dtype=torch.long, device=hidden.device)
+        with torch.autocast(device, enabled=False):
+            matrix = output.to(narrow)
+            added = bias.to(narrow) if bias is not None else None
+            room = matrix.new_empty(min(chunk, len(rows)), len(matrix))
+            for start in range(0, len(rows), chunk):
+                some, right = rows[start : start + chunk], targets[start : start + chunk]
+                vectors = hidden.index_select(0, some).to(narrow)
+                logits = _project(vectors, matrix, added, room[: len(some)]).to(wide)
+                picked, best = logits.gather(1, right[:, None]), logits.amax(-1, keepdim=True)
+                correct += (picked == best).sum()
+                mean = logits.mean(-1, keepdim=True) if smoothing else picked
+                total = logits.sub_(best).exp_().sum(-1, keepdim=True)
+                log_total = best + total.log()
+                nll += (log_total - picked).sum()
+                even += (log_total - mean).sum()
+                if any(part is not None for part in gradients):
+                    logits.div_(total)
+                    if smoothing:
+                        logits.sub_(smoothing / len(matrix))
+                    logits.scatter_add_(1, right[:, None], torch.full_like(picked, smoothing - 1))
+                    _add_gradients(gradients, logits, some, vectors, matrix)
+        loss = (1 - smoothing) * nll + smoothing * even
+        ctx.save_for_backward(*gradients)
+        ctx.mark_non_differentiable(nll, correct)
+        return loss, nll, correct
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        scaled = [part * grad if part is not None else None for part in ctx.saved_tensors]  # autograd casts them
+        return *scaled, None, None, None, None, None
+
+
+def _project(vectors: Tensor, matrix: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
+    """Logits, written to `out`: a chunk takes the place of the one before it."""
+    if bias is None:
+        return torch.mm(vectors, matrix.t(), out=out)
+    return torch.addmm(bias, vectors, matrix.t(), out=out)
+
+
+def _add_gradients(
+    gradients: list[Tensor | None], of_logits: Tensor, rows: Tensor, vectors: Tensor, matrix: Tensor
+) -> None:
+    """Add what a chunk contributes to the gradients of the vectors, the matrix and the bias that are wanted."""
+    of_hidden, of_output, of_bias = gradients
+    narrow = of_logits.to(matrix.dtype)
+    if of_hidden is not None:
+        of_hidden.index_copy_(0, rows, (narrow @ matrix).to(of_hidden.dtype))
+    if of_output is not None and narrow.dtype == of_output.dtype:
+        of_output.addmm_(narrow.t(), vectors)
+    elif of_output is not None:
+        of_output += narrow.t() @ vectors
+    if of_bias is not None:
+        of_bias += of_logits.sum(0)
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """The precision of softmax and sums: float32 for half precision."""
+    return dtype if dtype in (torch.float32, torch.float64) else torch.float32
 
 
 def smoothed_cross_entropy(
@@ -79,31 +206,7 @@ def smoothed_cross_entropy(
     Source:
         Szegedy et al. 2016, arXiv:1512.00567, section 7; the same as torch's `cross_entropy(label_smoothing=...)`.
     """
-    if logits.dtype not in (torch.float32, torch.float64):
-        logits = logits.float()
-    loss, nll = _SmoothedCrossEntropy.apply(logits, targets, smoothing)  # type: ignore[no-untyped-call]
-    return loss, nll
-
-
-class _SmoothedCrossEntropy(torch.autograd.Function):
-    """One [n, V] tensor is kept for the backward pass instead of the several that composed operations keep."""
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-        log_probs = logits.log_softmax(-1)
-        nll = -log_probs.gather(1, targets[:, None]).sum()
-        loss = (1 - smoothing) * nll - smoothing * log_probs.mean(-1).sum() if smoothing else nll.clone()
-        ctx.save_for_backward(log_probs, targets)
-        ctx.smoothing = smoothing
-        ctx.mark_non_differentiable(nll)
-        return loss, nll
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
-        log_probs, targets = ctx.saved_tensors
-        gradient = log_probs.exp()
-        if ctx.smoothing:
-            gradient -= ctx.smoothing / gradient.shape[1]
-        gradient[torch.arange(len(targets), device=targets.device), targets] -= 1 - ctx.smoothing
-        return gradient.mul_(grad), None, None
+    log_probs = logits.to(_wide(logits.dtype)).log_softmax(-1)
+    nll = -log_probs.gather(1, targets[:, None]).sum()
+    loss = (1 - smoothing) * nll - smoothing * log_probs.mean(-1).sum() if smoothing else nll
+    return loss, nll.detach()
