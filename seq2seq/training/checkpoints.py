@@ -13,7 +13,9 @@ from seq2seq.config import DataKind, Direction, TrainConfig, nearest
 from seq2seq.shapes import Tensor
 from seq2seq.training.averaging import network_weights, read_checkpoint
 from seq2seq.training.checkpoint_io import BEFORE_LAST, LAST, CheckpointNotWrittenError, damage, is_sound
+from seq2seq.training.guard import BadStepsError
 from seq2seq.training.metrics_file import MetricsCsv, samples_go_on_from
+from seq2seq.training.module import TrainingModule
 from seq2seq.training.whole_file import remove_leftovers
 
 log = logging.getLogger(__name__)
@@ -130,11 +132,15 @@ class LastCheckpoint(KeptCheckpoints):
             last.unlink()  # or it would soon take the place of the one before it
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Write a checkpoint, unless that is what went wrong, or the other processes know nothing of the error."""
-        if trainer.world_size == 1 and not isinstance(exception, CheckpointNotWrittenError):
+        """Write a checkpoint, unless that is what went wrong, no step can be taken from here any more, or the other
+        processes know nothing of the error."""
+        if trainer.world_size == 1 and not isinstance(exception, CheckpointNotWrittenError | BadStepsError):
             super().on_exception(trainer, pl_module, exception)
 
     def _save_checkpoint(self, trainer: Trainer, filepath: str) -> None:
+        module = trainer.lightning_module
+        if isinstance(module, TrainingModule) and module.guard.in_trouble and Path(filepath).is_file():
+            return  # the one before is from a time when steps could be taken
         for logger in trainer.loggers:
             logger.save()  # a run that goes on from here has all rows up to here
         super()._save_checkpoint(trainer, filepath)
