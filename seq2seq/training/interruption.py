@@ -10,6 +10,8 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -23,6 +25,8 @@ log = logging.getLogger(__name__)
 
 _asked: int | None = None
 """The signal that this process was sent; None if it was sent none."""
+_cuts_short = False
+"""Whether what is being done now is given up at once for a signal."""
 
 
 class Interrupted(SystemExit):
@@ -37,11 +41,6 @@ class Interrupted(SystemExit):
         self.signum = signum
 
 
-def asked_to_stop() -> bool:
-    """Whether this process was sent a signal. Work that takes long and is done apart looks here now and then."""
-    return _asked is not None
-
-
 def stop_if_asked() -> None:
     """Stop if any of the processes was asked to. Every rank must call it.
 
@@ -54,6 +53,28 @@ def stop_if_asked() -> None:
     for signum, count in zip(kinds, asked, strict=True):
         if count:
             raise Interrupted(signum)
+
+
+@contextmanager
+def cut_short() -> Iterator[None]:
+    """What is done inside is given up when this process is asked to stop, and then all ranks stop.
+
+    It is for work that takes long and that each rank does without the others. Every rank must come here.
+
+    Raises:
+        Interrupted: on all ranks.
+    """
+    global _cuts_short
+    try:
+        _cuts_short = True
+        if _asked is not None:
+            raise Interrupted(_asked)
+        yield
+    except Interrupted:  # not before the other ranks know
+        pass
+    finally:
+        _cuts_short = False
+    stop_if_asked()
 
 
 class Interruption(Callback):
@@ -71,8 +92,10 @@ class Interruption(Callback):
         """Stop before a step, its batch not touched yet."""
         stop_if_asked()
 
-    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Stop before the validation set is decoded."""
+    def on_validation_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Stop before a batch of a validation, of which all ranks have equally many."""
         stop_if_asked()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
@@ -110,3 +133,5 @@ def _take_note(signum: int, frame: FrameType | None) -> None:
         # not by `logging`, which may be in the middle of a line
         name = signal.Signals(signum).name
         os.write(2, f"{name}: stopping after this step; once more ends at once, without a checkpoint\n".encode())
+    if _cuts_short:
+        raise Interrupted(signum)

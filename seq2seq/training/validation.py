@@ -18,6 +18,7 @@ from seq2seq.evaluation.bleu_statistics import BleuStatistics, bleu_statistics, 
 from seq2seq.evaluation.chrf_statistics import chrf_statistics, corpus_chrf_from_statistics
 from seq2seq.evaluation.metrics import MetricScore
 from seq2seq.training.distribution import gather_over_ranks, log_the_same, num_ranks, rank, sum_over_ranks
+from seq2seq.training.interruption import cut_short
 from seq2seq.translator import Translator
 
 log = logging.getLogger(__name__)
@@ -65,7 +66,8 @@ class ValidationBleu(Callback):
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Translate, score, log, show samples."""
         mine = share_of_lines(self.text.source, rank(), num_ranks())
-        own, notices = self._translate(mine)
+        with cut_short():
+            own, notices = self._translate(mine)
         bleu, chrf = self._scores(mine, own)
         translations = {line: text for part in gather_over_ranks(own) for line, text in part.items()}
         self.last_bleu = bleu.score
