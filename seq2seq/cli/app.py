@@ -28,6 +28,7 @@ from seq2seq.cli.report import report
 from seq2seq.cli.score import score
 from seq2seq.cli.train import train
 from seq2seq.cli.translate import translate
+from seq2seq.cli.verify_resume import verify_resume
 
 INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""
@@ -125,6 +126,7 @@ app.command(
     add_help_option=False,
     context_settings={"ignore_unknown_options": True, "help_option_names": []},
 )(train)
+app.command("verify-resume")(verify_resume)
 app.command()(translate)
 app.command()(generate)
 app.command()(evaluate)

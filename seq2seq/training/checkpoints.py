@@ -14,6 +14,7 @@ from seq2seq.shapes import Tensor
 from seq2seq.training.averaging import network_weights, read_checkpoint
 from seq2seq.training.checkpoint_io import BEFORE_LAST, LAST, CheckpointNotWrittenError, damage, is_sound
 from seq2seq.training.guard import BadStepsError
+from seq2seq.training.interruption import Interrupted
 from seq2seq.training.metrics_file import MetricsCsv, samples_go_on_from
 from seq2seq.training.module import TrainingModule
 from seq2seq.training.whole_file import remove_leftovers
@@ -134,7 +135,8 @@ class LastCheckpoint(KeptCheckpoints):
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Write a checkpoint, unless that is what went wrong, no step can be taken from here any more, or the other
         processes know nothing of the error."""
-        if trainer.world_size == 1 and not isinstance(exception, CheckpointNotWrittenError | BadStepsError):
+        of_all = trainer.world_size == 1 or isinstance(exception, Interrupted)
+        if of_all and not isinstance(exception, CheckpointNotWrittenError | BadStepsError):
             super().on_exception(trainer, pl_module, exception)
 
     def _save_checkpoint(self, trainer: Trainer, filepath: str) -> None:
@@ -157,6 +159,7 @@ def best_checkpoints(monitor: Monitor, keep: int, folder: Path) -> KeptCheckpoin
         save_top_k=keep,
         save_weights_only=True,
         enable_version_counter=False,  # a step that is taken again after a resume writes the same file again
+        save_on_train_epoch_end=False,  # after the validation, as in mid-epoch
         auto_insert_metric_name=False,  # it would put "=" into names, which Hydra's overrides cannot take
     )
 
@@ -170,6 +173,7 @@ def recent_checkpoints(keep: int, folder: Path) -> KeptCheckpoints:
         mode="max",
         save_top_k=keep,
         save_weights_only=True,
+        save_on_train_epoch_end=False,
         enable_version_counter=False,  # a step that is taken again after a resume writes the same file again
         auto_insert_metric_name=False,
     )
@@ -182,6 +186,8 @@ def last_checkpoint(folder: Path) -> LastCheckpoint:
         filename=Path(LAST).stem,
         save_top_k=1,
         save_on_exception=True,
+        # at the end of an epoch Lightning takes the epoch for done, also where training stops in its middle
+        save_on_train_epoch_end=False,
         enable_version_counter=False,
         auto_insert_metric_name=False,
     )

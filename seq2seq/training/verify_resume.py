@@ -175,7 +175,7 @@ def _steps(straight: list[dict[int, dict[str, Any]]], resumed: list[dict[int, di
 def _metrics(straight: Path, resumed: Path, stopped_after: int) -> Checked:
     """Every value of metrics.csv that does not measure time; there may be a validation more, at the stop."""
     one, two = _logged(straight), _logged(resumed)
-    extra = {key for key in two.keys() - one.keys() if key[0] == stopped_after and key[1].startswith("valid/")}
+    extra = {key for key in two.keys() - one.keys() if key[0] == stopped_after and not key[1].startswith("train/")}
     for step, name in sorted((one.keys() | two.keys()) - extra):
         values = one.get((step, name), "none"), two.get((step, name), "none")
         differs = Difference(f"logged {name}", step, None, *values)
@@ -192,7 +192,7 @@ def _logged(run_dir: Path) -> dict[tuple[int, str], str]:
         (int(row["step"]), name): value
         for row in rows
         for name, value in row.items()
-        if value and not any(word in name for word in _OF_TIME)
+        if value and name != "step" and not any(word in name for word in _OF_TIME)
     }
 
 
