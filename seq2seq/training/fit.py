@@ -40,7 +40,7 @@ from seq2seq.training.provenance import provenance
 from seq2seq.training.quiet import quiet_lightning, told_by_rank_zero
 from seq2seq.training.run_folder import bundle_from_checkpoints, check_same_tokenizers, check_unused, task_of, write_run
 from seq2seq.training.schedule import last_step
-from seq2seq.training.strategy import LIGHTNING_PRECISION, WholeWeights, build_strategy
+from seq2seq.training.strategy import LIGHTNING_PRECISION, WholeWeights, build_strategy, half_weights
 
 log = logging.getLogger(__name__)
 
@@ -149,8 +149,8 @@ def _trainer(config: TrainConfig, run_dir: Path, loggers: Sequence[Logger], call
         devices=config.trainer.devices,
         num_nodes=config.trainer.num_nodes,
         strategy=build_strategy(config.trainer),
-        plugins=[WholeCheckpoints(), cluster_environment()],
-        precision=LIGHTNING_PRECISION[config.trainer.precision],
+        plugins=[WholeCheckpoints(), cluster_environment(), *half_weights(config.trainer)],
+        precision=LIGHTNING_PRECISION.get(config.trainer.precision),
         val_check_interval=config.trainer.validate_every,
         check_val_every_n_epoch=None if config.trainer.validate_every else 1,
         log_every_n_steps=config.trainer.log_every,

@@ -1,8 +1,9 @@
 """Lightning's engine for the devices of a run, and a network divided among them."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pytorch_lightning import Callback, LightningModule, Trainer
+from pytorch_lightning.plugins import HalfPrecision
 from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy
 from pytorch_lightning.strategies import Strategy as Engine
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
@@ -12,13 +13,33 @@ from seq2seq.config import Precision, Strategy, TrainerConfig
 from seq2seq.nn.block import Block
 from seq2seq.training.loss import BatchLoss
 
-LIGHTNING_PRECISION: dict[Precision, Literal["32-true", "bf16-mixed", "16-mixed", "bf16-true"]] = {
+LIGHTNING_PRECISION: dict[Precision, Literal["32-true", "bf16-mixed", "16-mixed"]] = {
     Precision.fp32: "32-true",
     Precision.bf16_mixed: "bf16-mixed",
     Precision.fp16_mixed: "16-mixed",
-    Precision.bf16_true: "bf16-true",
 }
-"""Lightning's names of the number formats."""
+"""Lightning's names of the number formats; bf16_true is a plug-in of ours."""
+
+
+class HalfWeights(HalfPrecision):
+    """Weights in bfloat16, and batches as they are.
+
+    They hold ids, which have no other precision; Lightning would change numbers in them, and refuses to look into what
+    cannot be changed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("bf16-true")
+
+    def convert_input(self, data: Any) -> Any:
+        """The batch itself."""
+        return data
+
+
+def half_weights(trainer: TrainerConfig) -> list[HalfWeights]:
+    """The plug-in for weights in bfloat16, if the options ask for them."""
+    return [HalfWeights()] if trainer.precision is Precision.bf16_true else []
+
 
 # torch looks into what a divided network gives, to gather weights before the gradients of that are computed
 register_dataclass(BatchLoss)

@@ -23,7 +23,7 @@ from seq2seq.training.memory_use import forget_peak, peak_bytes
 from seq2seq.training.module import TrainingModule
 from seq2seq.training.quiet import quiet_lightning
 from seq2seq.training.random_state import random_state, restore_random_state
-from seq2seq.training.strategy import LIGHTNING_PRECISION
+from seq2seq.training.strategy import LIGHTNING_PRECISION, half_weights
 
 Update = tuple[Any, ...]
 """The batches of one optimiser step."""
@@ -70,7 +70,8 @@ def try_steps(
             limit_val_batches=0,
             accelerator=config.accelerator.name,
             devices=_one_device(config),
-            precision=LIGHTNING_PRECISION[config.precision],
+            plugins=half_weights(config),
+            precision=LIGHTNING_PRECISION.get(config.precision),
             use_distributed_sampler=False,
             enable_checkpointing=False,
             enable_progress_bar=False,
