@@ -70,7 +70,7 @@ def try_steps(
             limit_val_batches=0,
             accelerator=config.accelerator.name,
             devices=_one_device(config),
-            plugins=half_weights(config),
+            plugins=[*half_weights(config)],
             precision=LIGHTNING_PRECISION.get(config.precision),
             use_distributed_sampler=False,
             enable_checkpointing=False,
