@@ -4,6 +4,7 @@ import dataclasses
 import json
 import random
 import shutil
+from contextlib import suppress
 
 import pytest
 import torch
@@ -40,10 +41,8 @@ def in_process(config):
                 values[name] = value
         record.pop("_target_")
         changed = from_dict(type(config), values)
-        try:
+        with suppress(Interrupted):
             fit(changed, run_dir, [MetricsCsv(str(run_dir))], [StepRecord(**record)])
-        except Interrupted as stopped:
-            assert stopped.signum == 15
 
     return train
 
