@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from pytorch_lightning import Callback, LightningModule, Trainer
-from pytorch_lightning.loops.progress import _ProcessedTracker
+from pytorch_lightning.loops.progress import _ProcessedTracker, _ReadyCompletedTracker
 
 from seq2seq.training.distribution import sum_over_ranks
 from seq2seq.training.launch import place
@@ -80,6 +80,9 @@ def cut_short() -> Iterator[None]:
 class Interruption(Callback):
     """Listens for signals while a run trains, and stops it between two steps. It stands before all other callbacks."""
 
+    def __init__(self) -> None:
+        self.validation_left = False
+
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Listen. Lightning, which has just begun to, puts everything back at the end."""
         global _asked
@@ -100,16 +103,44 @@ class Interruption(Callback):
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Leave the loops as they were after the last step, for the checkpoint that is written next."""
+        self.validation_left = isinstance(exception, Interrupted) and trainer.validating
         loop = trainer.fit_loop.epoch_loop
         for count in (loop.batch_progress.total, loop.batch_progress.current):
-            assert isinstance(count, _ProcessedTracker)
-            count.ready = count.started = count.completed = count.processed  # a batch that was begun is begun again
-        if isinstance(exception, Interrupted) and trainer.validating:
-            # of all batches none was seen: so Lightning begins with this validation, and from its beginning
-            seen = loop.val_loop.batch_progress
-            seen.reset()
-            assert isinstance(seen.total, _ProcessedTracker)
-            seen.total.ready = seen.total.started = 1
+            _level(count, to="processed")  # a batch that was begun is begun again
+        loop.val_loop.batch_progress.reset()
+
+    def make_up(self, trainer: Trainer) -> None:
+        """Validate, if the run that is resumed was stopped while it validated."""
+        if not self.validation_left:
+            return
+        self.validation_left = False
+        loop = trainer.fit_loop.epoch_loop.val_loop
+        trainer.validating = True
+        loop.run()
+        trainer.training = True
+        # what follows is as after a resume from this validation's checkpoint
+        loop._has_run = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the resumed run has to do first, for the checkpoint."""
+        return {"validation_left": self.validation_left}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Know what has to be done first."""
+        self.validation_left = state_dict["validation_left"]
+
+
+def make_up_validation(trainer: Trainer) -> None:
+    """Validate before the first step, if the run that is resumed was stopped while it validated."""
+    for callback in getattr(trainer, "callbacks", ()):  # Lightning declares it nowhere
+        if isinstance(callback, Interruption):
+            callback.make_up(trainer)
+
+
+def _level(count: _ReadyCompletedTracker, to: str) -> None:
+    """Set all numbers of one of Lightning's counts to one of them."""
+    assert isinstance(count, _ProcessedTracker)
+    count.ready = count.started = count.processed = count.completed = getattr(count, to)
 
 
 def _signals() -> tuple[int, ...]:

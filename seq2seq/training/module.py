@@ -19,6 +19,7 @@ from seq2seq.models import Transformer
 from seq2seq.shapes import Bool, Float, Int, Tensor
 from seq2seq.training.distribution import gather_over_ranks, log_the_same, num_ranks, rank, sum_over_ranks
 from seq2seq.training.guard import StepGuard, clip_gradients, lower_scale
+from seq2seq.training.interruption import make_up_validation
 from seq2seq.training.loss import BatchLoss, batch_loss
 from seq2seq.training.moving_average import MovingAverage, weights_to_train
 from seq2seq.training.optimizers import build_optimizer, set_rate
@@ -137,6 +138,11 @@ class TrainingModule(LightningModule, ABC):
             self.average.load(checkpoint)
 
     def on_train_start(self) -> None:
+        """Go on with what the run that is resumed had, and with what it had left undone."""
+        self._go_on()
+        make_up_validation(self.trainer)
+
+    def _go_on(self) -> None:
         """Go on with the random numbers, and the sums, of the run that is resumed.
 
         In a new run, whose ranks have drawn the same first weights, each draws numbers of its own from here on.
