@@ -17,11 +17,14 @@ Source:
 import math
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from seq2seq.config import AttentionBias
 from seq2seq.nn.cache import KeyValue
+from seq2seq.nn.cpu_attention import attend, separate_heads, suits
+from seq2seq.nn.dropout import draws_bytes
 from seq2seq.nn.masks import causal_mask
 from seq2seq.nn.norm import RMSNorm
 from seq2seq.nn.rotary import Rotation
@@ -125,7 +128,42 @@ def attention_weights(
     return weights.masked_fill(~mask.any(-1, keepdim=True), 0.0)
 
 
-class SelfAttention(nn.Module):
+class _Attention(nn.Module):
+    """What both kinds of attention do with queries, keys and values."""
+
+    heads: Heads
+
+    def _separate(self, projected: Float[Tensor, "B T _"], nums: tuple[int, ...]) -> tuple[Tensor, ...]:
+        """Queries, keys or values that stand side by side, of so many heads each, as tensors [B, heads, T, K]."""
+        if self.training and draws_bytes(projected):
+            return separate_heads(projected, nums)
+        parts = torch.split(projected, [num * self.heads.d_head for num in nums], dim=-1)
+        return tuple(split_heads(part, num) for part, num in zip(parts, nums, strict=True))
+
+    def _attend(
+        self,
+        query: Float[Tensor, "B H T K"],
+        source: KeyValue,
+        mask: Bool[Tensor, "#B 1 #T S"] | None,
+        causal: bool = False,
+    ) -> Float[Tensor, "B T HK"]:
+        """The values seen by each query, heads side by side."""
+        dropout = self.heads.dropout if self.training else 0.0
+        if self.training and suits(query, source.key.shape[2], dropout):
+            return attend(query, source.key, source.value, mask, causal, dropout)
+        context = scaled_dot_product_attention(
+            query,
+            source.key,
+            source.value,
+            mask,
+            dropout_p=dropout,
+            is_causal=causal,
+            enable_gqa=self.heads.grouped,
+        )
+        return merge_heads(context)
+
+
+class SelfAttention(_Attention):
     """Each position looks at positions of its own sequence.
 
     Args:
@@ -145,14 +183,13 @@ class SelfAttention(nn.Module):
     ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B G T K"], Float[Tensor, "B G T K"]]:
         """Queries, keys and values, from one product; queries and keys normed and turned where the model does that."""
         heads = self.heads
-        widths = [heads.query_width, heads.kv_width, heads.kv_width]
-        query, key, value = self.query_key_value(x).split(widths, dim=-1)
-        query, key = split_heads(query, heads.num_heads), split_heads(key, heads.num_kv_heads)
+        projected = self.query_key_value(x)
+        query, key, value = self._separate(projected, (heads.num_heads, heads.num_kv_heads, heads.num_kv_heads))
         if heads.norm_eps is not None:
             query, key = self.query_norm(query), self.key_norm(key)
         if rotation is not None:
             query, key = rotation.turn(query), rotation.turn(key)
-        return query, key, split_heads(value, heads.num_kv_heads)
+        return query, key, value
 
     def forward(
         self,
@@ -172,16 +209,7 @@ class SelfAttention(nn.Module):
         query, key, value = self.project(x, rotation)
         if isinstance(mask, PackedMask):
             return self.output(merge_heads(attend_packed(query, key, value, mask, causal)))
-        context = scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            mask,
-            dropout_p=self.heads.dropout if self.training else 0.0,
-            is_causal=causal,
-            enable_gqa=self.heads.grouped,
-        )
-        return self.output(merge_heads(context))
+        return self.output(self._attend(query, KeyValue(key, value), mask, causal))
 
     def step(
         self,
@@ -220,7 +248,7 @@ class SelfAttention(nn.Module):
         return attention_weights(query, key, mask)
 
 
-class CrossAttention(nn.Module):
+class CrossAttention(_Attention):
     """Each target position looks at all source positions. Positions are not told here again.
 
     Args:
@@ -237,13 +265,13 @@ class CrossAttention(nn.Module):
 
     def keys_values(self, memory: Float[Tensor, "B S D"]) -> KeyValue:
         """Keys and values of the source: computed once a sentence."""
-        key, value = self.key_value(memory).chunk(2, dim=-1)
-        heads = self.heads.num_kv_heads
-        return KeyValue(self.key_norm(split_heads(key, heads)), split_heads(value, heads))
+        key, value = self._separate(self.key_value(memory), (self.heads.num_kv_heads, self.heads.num_kv_heads))
+        return KeyValue(self.key_norm(key), value)
 
     def queries(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T K"]:
         """Queries of target positions."""
-        return self.query_norm(split_heads(self.query(x), self.heads.num_heads))
+        (query,) = self._separate(self.query(x), (self.heads.num_heads,))
+        return self.query_norm(query)
 
     def forward(
         self, x: Float[Tensor, "R T D"], source: KeyValue, mask: Bool[Tensor, "B 1 1 S"] | PackedMask
@@ -257,15 +285,8 @@ class CrossAttention(nn.Module):
             return self.output(merge_heads(attend_packed(self.queries(x), source.key, source.value, mask)))
         num_sentences = source.key.shape[0]
         num_queries = x.shape[0] // max(1, num_sentences) * x.shape[1]  # a rank may be given a batch without sentences
-        context = scaled_dot_product_attention(
-            self.queries(x.reshape(num_sentences, num_queries, x.shape[2])),
-            source.key,
-            source.value,
-            mask,
-            dropout_p=self.heads.dropout if self.training else 0.0,
-            enable_gqa=self.heads.grouped,
-        )
-        return self.output(merge_heads(context).reshape(*x.shape[:2], self.heads.query_width))
+        query = self.queries(x.reshape(num_sentences, num_queries, x.shape[2]))
+        return self.output(self._attend(query, source, mask).reshape(*x.shape[:2], self.heads.query_width))
 
     def weights(
         self, x: Float[Tensor, "B T D"], source: KeyValue, mask: Bool[Tensor, "B 1 1 S"]

@@ -113,9 +113,8 @@ class Block(nn.Module):
 
     def _added(self, x: Float[Tensor, "B T D"], out: Float[Tensor, "B T D"], norm: nn.Module) -> Float[Tensor, "B T D"]:
         """Input and output of a sublayer together."""
-        if self.training:  # else three calls of a module that does nothing, which a decode step of a small model feels
-            out = self.dropout(out)
-        return self.residual.after(x, out, norm)
+        # in evaluation it would be called to do nothing, which a decode step of a small model feels
+        return self.residual.after(x, out, norm, self.dropout if self.training else None)
 
 
 class CrossBlock(Block):

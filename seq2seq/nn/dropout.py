@@ -1,7 +1,10 @@
 """Dropout that does not hold up training on a CPU."""
 
+from typing import Any
+
 import torch
 from torch import nn
+from torch.autograd.function import once_differentiable
 
 from seq2seq.shapes import Float, Tensor
 
@@ -28,22 +31,84 @@ class Dropout(nn.Module):
             raise ValueError(f"dropout={p} is not a probability below 1; choose 0 <= dropout < 1")
         self.p = p
 
-    def forward(self, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        """The vectors, some elements zeroed in training; unchanged in evaluation."""
+    def forward(
+        self, x: Float[Tensor, "*shape"], base: Float[Tensor, "*shape"] | None = None
+    ) -> Float[Tensor, "*shape"]:
+        """The vectors, some elements zeroed in training; unchanged in evaluation.
+
+        Args:
+            x: The vectors.
+            base: Added to them after.
+        """
         if not self.training or self.p == 0.0:
-            return x
-        if x.device.type != "cpu" or torch.compiler.is_compiling():  # compiled code draws as fast as it computes
-            return nn.functional.dropout(x, self.p)
-        threshold = min(255, max(1, round(self.p * 256)))
-        return x * _keep_mask(x.shape, threshold).to(x.dtype).mul_(256 / (256 - threshold))
+            return x if base is None else base + x
+        if not draws_bytes(x):
+            dropped = nn.functional.dropout(x, self.p)
+            return dropped if base is None else base + dropped
+        chances = ByteChances(self.p)
+        if base is not None:  # under autocast the two may differ
+            dtype = torch.promote_types(base.dtype, x.dtype)
+            x, base = x.to(dtype), base.to(dtype)
+        total: Tensor = _Dropped.apply(x, base, chances.draw(x.shape), chances.threshold)  # type: ignore[no-untyped-call]
+        return total
 
     def extra_repr(self) -> str:
         """The probability, for the printed model."""
         return f"p={self.p}"
 
 
-def _keep_mask(shape: torch.Size, threshold: int) -> Tensor:
-    """A boolean tensor whose elements are True with probability 1 - threshold / 256."""
-    num_bytes = shape.numel()
-    draws = torch.empty((num_bytes + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
-    return draws.view(torch.uint8)[:num_bytes].view(shape) >= threshold
+def draws_bytes(x: Tensor) -> bool:
+    """Whether dropout on such a tensor draws bytes: on a CPU, but not in compiled code, which draws as fast as it
+    computes."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+class ByteChances:
+    """Which of 256 equally likely bytes drop an element: those below `threshold`.
+
+    Args:
+        p: Probability of dropping, more than 0; rounded to the nearest 1/256 from 1/256 to 255/256.
+    """
+
+    def __init__(self, p: float) -> None:
+        self.threshold = min(255, max(1, round(p * 256)))
+
+    @staticmethod
+    def draw(shape: torch.Size) -> Tensor:
+        """A random byte for each element, from torch's generator."""
+        num_bytes = shape.numel()
+        draws = torch.empty((num_bytes + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
+        return draws.view(torch.uint8)[:num_bytes].view(shape)
+
+
+def keep_scale(threshold: int) -> float:
+    """What kept elements are multiplied by, so that expectations stay."""
+    return 256 / (256 - threshold)
+
+
+def kept(drawn: Tensor, threshold: int, dtype: torch.dtype) -> Tensor:
+    """1 for each byte that keeps its element, 0 for the others; a new tensor of the given type.
+
+    Bytes are widened first, as comparing and multiplying floats is several times as fast as anything with booleans.
+    """
+    return drawn.to(dtype).ge_(threshold)
+
+
+class _Dropped(torch.autograd.Function):
+    """x with elements dropped, plus perhaps a base, in one pass. Only the bytes are kept for the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, base: Tensor | None, drawn: Tensor, threshold: int) -> Tensor:
+        ctx.save_for_backward(drawn)
+        ctx.threshold = threshold
+        mask = kept(drawn, threshold, x.dtype)
+        if base is None:
+            return mask.mul_(x).mul_(keep_scale(threshold))
+        return torch.addcmul(base, x, mask, value=keep_scale(threshold))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (drawn,) = ctx.saved_tensors
+        of_x = kept(drawn, ctx.threshold, grad.dtype).mul_(grad).mul_(keep_scale(ctx.threshold))
+        return of_x, grad if ctx.needs_input_grad[1] else None, None, None

@@ -1,12 +1,15 @@
 """The position-wise feed-forward network, plain or gated."""
 
 from collections.abc import Callable
+from typing import Any
 
+import torch
 from torch import nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from seq2seq.config import Activation
-from seq2seq.nn.dropout import Dropout
+from seq2seq.nn.dropout import ByteChances, Dropout, draws_bytes, keep_scale, kept
 from seq2seq.shapes import Float, Tensor
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
@@ -53,8 +56,72 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """[B, T, D] -> [B, T, F] -> [B, T, D]."""
+        if self.training and self.activation is functional.relu and not self.gated and _writes_gradients(x):
+            return self._relu_forward(x)
         inner = self.inner(x)
         if self.gated:
             gate, value = inner.chunk(2, dim=-1)
             return self.output(self.dropout(self.activation(gate) * value))
         return self.output(self.dropout(self.activation(inner)))
+
+    def _relu_forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        """The same in training on a CPU, where most time besides the products goes into passes over [B, T, F]."""
+        rows = x.reshape(-1, x.shape[-1])
+        drawn, threshold = None, 0
+        if self.dropout.p > 0:
+            chances = ByteChances(self.dropout.p)
+            drawn, threshold = chances.draw(torch.Size((len(rows), self.inner.out_features))), chances.threshold
+        weights = (self.inner.weight, self.inner.bias, self.output.weight, self.output.bias)
+        out: Tensor = _ReluFeedForward.apply(rows, *weights, drawn, threshold)  # type: ignore[no-untyped-call]
+        return out.view(x.shape)
+
+
+def _writes_gradients(x: Tensor) -> bool:
+    """Whether this is plain training on a CPU."""
+    return draws_bytes(x) and not torch.is_autocast_enabled("cpu")
+
+
+class _ReluFeedForward(torch.autograd.Function):
+    """dropout(relu(x W1 + b1)) W2 + b2, of which one [n, F] tensor is kept.
+
+    That is u = relu(x W1 + b1) * mask, not scaled: the scale of dropout goes into products, where it costs nothing. An
+    entry of u is 0 exactly where no gradient comes through, whether because of ReLU or of dropout.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        inner_weight: Tensor,
+        inner_bias: Tensor | None,
+        weight: Tensor,
+        bias: Tensor | None,
+        drawn: Tensor | None,
+        threshold: int,
+    ) -> Tensor:
+        inner = functional.linear(x, inner_weight, inner_bias).relu_()
+        scale = 1.0
+        if drawn is not None:
+            inner.mul_(kept(drawn, threshold, inner.dtype))
+            scale = keep_scale(threshold)
+        ctx.save_for_backward(x, inner, inner_weight, weight)
+        ctx.scale = scale
+        if bias is None:
+            return (inner @ weight.t()).mul_(scale)
+        return torch.addmm(bias, inner, weight.t(), alpha=scale)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, inner, inner_weight, weight = ctx.saved_tensors
+        of_x, of_inner_weight, of_inner_bias, of_weight, of_bias = ctx.needs_input_grad[:5]
+        of_inner = torch.ops.aten.threshold_backward(grad @ (weight * ctx.scale), inner, 0)
+        return (
+            of_inner @ inner_weight if of_x else None,
+            of_inner.t() @ x if of_inner_weight else None,
+            of_inner.sum(0) if of_inner_bias else None,
+            (grad.t() @ inner).mul_(ctx.scale) if of_weight else None,
+            grad.sum(0) if of_bias else None,
+            None,
+            None,
+        )

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from seq2seq.config import NormKind, NormPlacement
+from seq2seq.nn.dropout import Dropout
 from seq2seq.shapes import Float, Tensor
 
 
@@ -62,11 +63,14 @@ class Residual:
         """What the sublayer is given."""
         return norm(x) if self.is_pre else x
 
-    def after(self, x: Float[Tensor, "B T D"], out: Float[Tensor, "B T D"], norm: nn.Module) -> Float[Tensor, "B T D"]:
-        """Input and output of the sublayer together."""
-        if self.is_pre:
-            return x + out
-        return norm(x + out if self.scale == 1.0 else self.scale * x + out)
+    def after(
+        self, x: Float[Tensor, "B T D"], out: Float[Tensor, "B T D"], norm: nn.Module, dropout: Dropout | None = None
+    ) -> Float[Tensor, "B T D"]:
+        """Input and output of the sublayer together, with dropout on the output where it is given."""
+        if self.scale != 1.0:
+            x = self.scale * x
+        total = x + out if dropout is None else dropout(out, x)
+        return total if self.is_pre else norm(total)
 
     def __repr__(self) -> str:
         return f"Residual({'pre' if self.is_pre else 'post'}, scale={self.scale:g})"

@@ -130,7 +130,7 @@ def test_blocks_alone_are_compiled_in_training_alone_and_no_name_changes(familie
     model.execute(Execution(compiled=True))
     assert torch.equal(model.decode(*pairs()), plain)
     assert not called
-    assert torch.equal(model.train().decode(*pairs()), plain)
+    torch.testing.assert_close(model.train().decode(*pairs()), plain, rtol=0, atol=1e-12)  # other kernels
     stack_module._compiled.cache_clear()
     assert called == (["Block", "CrossBlock", "CrossBlock"] if name == "original" else ["Block", "Block"])
     assert len(compiled) == len(set(called)), "once for all blocks of a kind"

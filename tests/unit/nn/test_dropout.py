@@ -90,3 +90,52 @@ def test_a_p_that_is_no_probability_below_one_is_refused(p):
 
 def test_the_printed_model_shows_p():
     assert "p=0.25" in repr(Dropout(0.25))
+
+
+@pytest.mark.parametrize("p", [0.0, 0.25])
+def test_adding_a_base_is_the_same_as_adding_it_after(p):
+    x, base = (torch.randn(7, 5, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    dropout = Dropout(p)
+    for mode in (True, False):
+        dropout.train(mode)
+        torch.manual_seed(6)
+        found = dropout(x, base)
+        torch.manual_seed(6)
+        expected = base + dropout(x)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-14)
+        gradients = torch.autograd.grad(found.square().sum(), (x, base))
+        for gradient, other in zip(gradients, torch.autograd.grad(expected.square().sum(), (x, base)), strict=True):
+            torch.testing.assert_close(gradient, other, rtol=0, atol=1e-13)
+
+
+def test_a_half_precision_output_is_dropped_and_added_to_a_wider_input():
+    x, base = torch.ones(40, 3, dtype=torch.bfloat16, requires_grad=True), torch.zeros(40, 3, requires_grad=True)
+    y = Dropout(0.5)(x, base)
+    y.sum().backward()
+    assert y.dtype is base.grad.dtype is torch.float32
+    assert x.grad.dtype is torch.bfloat16
+    assert torch.equal(x.grad.float(), y.detach())
+
+
+def test_the_gradients_are_those_of_finite_differences():
+    x, base = (torch.randn(3, 4, dtype=torch.float64, requires_grad=True) for _ in range(2))
+
+    def dropped(*inputs):
+        torch.manual_seed(7)
+        return Dropout(0.3)(*inputs)
+
+    assert torch.autograd.gradcheck(dropped, (x,))
+    assert torch.autograd.gradcheck(dropped, (x, base))
+
+
+def test_the_zeros_do_not_depend_on_the_number_of_threads():
+    x, threads = torch.ones(70_001), torch.get_num_threads()
+    found = []
+    try:
+        for number in (1, 2):
+            torch.set_num_threads(number)
+            torch.manual_seed(8)
+            found.append(Dropout(0.1)(x))
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(*found)

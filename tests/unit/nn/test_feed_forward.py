@@ -126,3 +126,48 @@ def test_a_gates_dropout_stands_behind_the_gate():
 def test_its_gradients_are_those_of_the_formula(gated):
     network = FeedForward(3, 5, Activation.silu, gated).double()
     torch.autograd.gradcheck(network, (torch.randn(1, 2, 3, dtype=torch.float64, requires_grad=True),))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_in_training_outputs_and_gradients_are_those_of_its_layers_one_after_the_other(bias, dropout):
+    torch.manual_seed(4)
+    network = FeedForward(D, F, bias=bias, dropout=dropout).double()
+    x = torch.randn(B, T, D, dtype=torch.float64, requires_grad=True)
+    inputs = [x, *network.parameters()]
+    torch.manual_seed(5)
+    found = network(x)
+    torch.manual_seed(5)
+    expected = network.output(network.dropout(network.inner(x).relu()))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-13)
+    grad = torch.randn_like(found)
+    pairs = zip(torch.autograd.grad(found, inputs, grad), torch.autograd.grad(expected, inputs, grad), strict=True)
+    for gradient, other in pairs:
+        torch.testing.assert_close(gradient, other, rtol=0, atol=1e-13)
+
+
+def test_in_training_the_gradients_are_those_of_finite_differences():
+    network = FeedForward(4, 5, dropout=0.3).double()
+
+    def dropped(x):
+        torch.manual_seed(6)
+        return network(x)
+
+    assert torch.autograd.gradcheck(dropped, torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True))
+
+
+@pytest.mark.parametrize("frozen", ["inner.weight", "inner.bias", "output.weight", "output.bias"])
+def test_in_training_a_frozen_part_gets_no_gradient(frozen):
+    network = FeedForward(D, F)
+    network.get_parameter(frozen).requires_grad_(False)
+    network(torch.randn(B, T, D)).sum().backward()
+    assert [name for name, part in network.named_parameters() if part.grad is None] == [frozen]
+
+
+def test_in_training_under_autocast_the_products_are_narrow():
+    network = FeedForward(D, F, dropout=0.3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = network(torch.randn(B, T, D))
+    assert y.dtype is torch.bfloat16
+    y.float().sum().backward()
+    assert network.inner.weight.grad.dtype is torch.float32
