@@ -9,7 +9,7 @@ from typing import Any
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 
-from seq2seq.config import DataKind, Direction, TrainConfig, nearest
+from seq2seq.config import DataKind, Direction, OptimConfig, TrainConfig, nearest
 from seq2seq.shapes import Tensor
 from seq2seq.training.averaging import network_weights, read_checkpoint
 from seq2seq.training.checkpoint_io import BEFORE_LAST, LAST, CheckpointNotWrittenError, damage, is_sound
@@ -17,6 +17,7 @@ from seq2seq.training.guard import BadStepsError
 from seq2seq.training.interruption import Interrupted
 from seq2seq.training.metrics_file import MetricsCsv, samples_go_on_from
 from seq2seq.training.module import TrainingModule
+from seq2seq.training.optimizers import check_same_optimizer
 from seq2seq.training.whole_file import remove_leftovers
 
 log = logging.getLogger(__name__)
@@ -222,16 +223,17 @@ def _before(path: Path) -> str:
     return f"go on from resume={before}" if before != path and is_sound(before) else ""
 
 
-def check_same_model(path: str | Path, weights: dict[str, Tensor], num_trained: int) -> None:
-    """Refuse to go on with another model, before anything of the run is written over.
+def check_same_model(path: str | Path, weights: dict[str, Tensor], num_trained: int, optim: OptimConfig) -> None:
+    """Refuse to go on with another model or another optimiser, before anything of the run is written over.
 
     Args:
         path: The checkpoint.
         weights: The network as the options describe it, by the names of its `state_dict`.
         num_trained: How many of its parameters are not frozen.
+        optim: The optimiser that the options ask for.
 
     Raises:
-        ValueError: naming the first matrix that differs.
+        ValueError: naming the first matrix that differs, or the other optimiser.
     """
     content = read_checkpoint(path)
     found = network_weights(content)
@@ -248,6 +250,7 @@ def check_same_model(path: str | Path, weights: dict[str, Tensor], num_trained: 
             f"resume={path} has trained {trained} matrices and vectors of the model, the options train {num_trained}; "
             "give the init.freeze_* options that the run was started with"
         )
+    check_same_optimizer(content["optimizer_states"][0], optim, str(path))
 
 
 class Patience(EarlyStopping):

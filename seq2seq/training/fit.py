@@ -124,7 +124,7 @@ def _prepared(config: TrainConfig, run_dir: Path) -> tuple[TrainConfig, Prepared
     run = prepare(config, run_dir, first)
     if config.resume is not None:
         num_trained = sum(parameter.requires_grad for parameter in run.model.parameters())
-        check_same_model(config.resume, run.model.state_dict(), num_trained)
+        check_same_model(config.resume, run.model.state_dict(), num_trained, config.optim)
         check_same_tokenizers(Path(config.resume).absolute().parent.parent, run.tokenizers)
     config = with_batch_tokens(config, run.data, run.module)
     if rank() == 0:
