@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from pytorch_lightning import LightningDataModule
+from pytorch_lightning.loops.progress import _ProcessedTracker
 from torch.utils.data import DataLoader, Dataset
 
 from seq2seq.config import DataConfig
@@ -82,7 +83,10 @@ class EpochDataModule(LightningDataModule, ABC):
     def state_dict(self) -> dict[str, int]:
         """Where in the training text the run is, for the checkpoint."""
         assert self.trainer is not None
-        steps = self.trainer.fit_loop.epoch_loop.batch_progress.current.completed
+        done = self.trainer.fit_loop.epoch_loop.batch_progress.current
+        assert isinstance(done, _ProcessedTracker)
+        # not `completed`: to a callback that saves at the end of a step, that step is not complete yet
+        steps = done.processed
         return {"epoch": self.trainer.current_epoch, "steps": steps, "batches_a_step": self.batches_a_step}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:

@@ -4,7 +4,6 @@ With one process the same is done with `accumulate` times as many batches a step
 """
 
 import dataclasses
-import logging
 import os
 import sys
 import warnings
@@ -39,6 +38,7 @@ from seq2seq.training.data_module import EpochDataModule, ParallelDataModule, To
 from seq2seq.training.distribution import any_over_ranks, barrier, from_rank_zero, gather_over_ranks, sum_over_ranks
 from seq2seq.training.module import TrainingModule
 from seq2seq.training.objectives import LanguageModelModule, TranslationModule
+from seq2seq.training.quiet import quiet_lightning
 from seq2seq.training.strategy import build_strategy
 from seq2seq.training.text_data_module import TextDataModule
 from seq2seq.training.validation import RawText, ValidationBleu
@@ -55,9 +55,10 @@ OPTIM = OptimConfig(warmup_steps=3, lr_factor=0.05, clip_norm=0.5)
 
 
 class Record(Callback):
-    """Notes batches, gradients, logged values and messages sent."""
+    """Notes batches, gradients, logged values and messages sent, and saves the run after its second step."""
 
-    def __init__(self) -> None:
+    def __init__(self, checkpoint: Path | None) -> None:
+        self.checkpoint = checkpoint
         self.batches: list[list[tuple[list[int], int, int]]] = []
         self.gradients: list[dict[str, torch.Tensor]] = []
         self.metrics: list[dict[str, float]] = []
@@ -81,6 +82,8 @@ class Record(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self._note(trainer)
+        if self.checkpoint is not None and trainer.global_step == 2:
+            trainer.save_checkpoint(self.checkpoint)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._note(trainer)
@@ -97,16 +100,22 @@ def counted(sent: list[int], bucket: GradBucket) -> torch.futures.Future[torch.T
 
 
 def train(
-    module: TrainingModule, data: EpochDataModule, num_ranks: int, steps: int, every: int, *extra: Callback
+    module: TrainingModule,
+    data: EpochDataModule,
+    num_ranks: int,
+    every: int,
+    *extra: Callback,
+    save: Path | None = None,
+    resume: Path | None = None,
 ) -> dict[str, Any]:
-    """A run of some steps, and what was noted of it."""
-    record = Record()
+    """A run of five steps, and what was noted of it."""
+    record = Record(save)
     trainer = Trainer(
         accelerator="cpu",
         devices=num_ranks,
         strategy=build_strategy(TrainerConfig(max_steps=1, devices=num_ranks)),
         plugins=[TorchElasticEnvironment()] if num_ranks > 1 else [],
-        max_steps=steps,
+        max_steps=5,
         val_check_interval=every,
         check_val_every_n_epoch=None,
         log_every_n_steps=1,
@@ -119,7 +128,10 @@ def train(
         enable_model_summary=False,
         callbacks=[*extra, record],
     )
-    trainer.fit(module, datamodule=data)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with quiet_lightning():
+            trainer.fit(module, datamodule=data, ckpt_path=resume, weights_only=True)
     noted = {name: getattr(record, name) for name in ("batches", "gradients", "metrics", "sent", "random")}
     weights = {name: weight.detach().clone() for name, weight in module.model.named_parameters()}
     return {**noted, "weights": weights, "steps_an_epoch": data.steps_an_epoch()}
@@ -133,6 +145,8 @@ def translation(
     accumulate: int = 1,
     beam: int = 3,
     every: int = 3,
+    save: Path | None = None,
+    resume: Path | None = None,
     **model: Any,
 ) -> dict[str, Any]:
     """Pairs in batches of tokens, validated with a beam."""
@@ -158,7 +172,7 @@ def translation(
     samples = folder / "samples.jsonl"
     samples.unlink(missing_ok=True)
     bleu = ValidationBleu(translator, RawText([*sources, ""], [*targets, "x"]), decode, "en", len(valid) + 1, samples)
-    found = train(TranslationModule(net, OPTIM, 8, log_every=2), data, num_ranks, 5, every, bleu)
+    found = train(TranslationModule(net, OPTIM, 8, log_every=2), data, num_ranks, every, bleu, save=save, resume=resume)
     barrier()
     return {**found, "samples": samples.read_text(encoding="utf-8") if samples.exists() else ""}
 
@@ -176,7 +190,7 @@ def language_model(num_ranks: int) -> dict[str, Any]:
     accumulate = 3 if num_ranks > 1 else 6
     data = TextDataModule(documents, documents[:2], tokenizer, options, accumulate, seed=1, num_ranks=num_ranks)
     module = LanguageModelModule(net, OPTIM, 8, 2, data.valid_size)  # type: ignore[arg-type]
-    return train(module, data, num_ranks, 5, 4)
+    return train(module, data, num_ranks, 4)
 
 
 def letters(lines: list[str]) -> Tokenizer:
@@ -186,13 +200,10 @@ def letters(lines: list[str]) -> Tokenizer:
 
 def everything(num_ranks: int, rank: int, folder: Path) -> dict[str, Any]:
     """All runs."""
-    warnings.simplefilter("error")
-    warnings.filterwarnings("ignore", message=".*(LeafSpec|does not have many workers|logging interval)")
-    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     torch.set_num_threads(1)
     everyone = list(range(len(LENGTHS)))
     found: dict[str, Any] = {
-        "pairs": translation(num_ranks, folder, valid=everyone),
+        "pairs": translation(num_ranks, folder, valid=everyone, save=folder / "second.ckpt" if num_ranks > 1 else None),
         "parts": translation(num_ranks, folder, valid=[3], accumulate=3, beam=1),
         "text": language_model(num_ranks),
     }

@@ -20,9 +20,14 @@ SECONDS = 240
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the two processes write."""
+    return tmp_path_factory.mktemp("ranks")
+
+
+@pytest.fixture(scope="module")
+def two(folder: Path) -> list[dict[str, Any]]:
     """What each of two processes has found."""
-    folder = tmp_path_factory.mktemp("ranks")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "OMP_NUM_THREADS": "1"}
@@ -121,6 +126,14 @@ def test_validating_more_often_does_not_change_the_training_path_of_two_ranks(tw
 
 def test_each_rank_draws_dropout_masks_of_its_own(two):
     assert not torch.equal(*(rank["often"]["random"][0] for rank in two))
+
+
+def test_one_process_goes_on_from_a_checkpoint_of_two_in_the_middle_of_an_epoch(one, two, folder, tmp_path):
+    program = runpy.run_path(str(PROGRAM))
+    rest = program["translation"](1, tmp_path, valid=[3], resume=folder / "second.ckpt")
+    assert rest["batches"] == one["pairs"]["batches"][2:]
+    for name, weight in one["pairs"]["weights"].items():
+        torch.testing.assert_close(rest["weights"][name], weight, rtol=1e-8, atol=1e-9)
 
 
 def test_what_ranks_tell_one_another(two):
