@@ -10,6 +10,7 @@ import difflib
 import functools
 import inspect
 import keyword
+import re
 import typing
 from collections.abc import Iterator, Sequence
 from enum import Enum
@@ -90,7 +91,7 @@ def check_overrides(overrides: Sequence[str], folders: Sequence[Path]) -> None:
         if name in groups:
             _check_choice(override, groups[name], names)
         elif name.split(".")[0] in ("logger", "callbacks"):
-            continue  # free to hold any Lightning logger or callback
+            _check_own(override, groups)
         elif name not in names:
             raise UsageError(f"unknown option '{name}'{_nearest_option(name, [*names, *groups])}")
 
@@ -129,6 +130,35 @@ def _check_choice(override: "Override", choices: list[str], names: list[str]) ->
         raise UsageError(f"'{override.key_or_group}={choice}': no such choice{nearest(choice, choices)}")
 
 
+def _check_own(override: "Override", groups: dict[str, list[str]]) -> None:
+    """Refuse an option of a logger or callback that is not there. Any may be added, which a + says."""
+    group, _, rest = override.key_or_group.partition(".")
+    known = groups.get(group, [])
+    name = rest.partition(".")[0]
+    if override.is_add() or override.is_force_add() or name in known:
+        return
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    own = f"; for one of your own give the class, +{group}.{name}._target_=package.Class"
+    meant = f"; did you mean '{group}.{close[0]}'?" if close else own
+    raise UsageError(f"{group}.{name} has no _target_: there is no such {group.removesuffix('s')}{meant}")
+
+
+def hint(key: str, said: str) -> str:
+    """What was probably meant, for what OmegaConf says of a wrong name or word; empty if nothing is near.
+
+    Args:
+        key: The option's dotted name.
+        said: OmegaConf's message.
+    """
+    value = re.search(r"Invalid value '(.*)', expected one of \[(.*)\]", said)
+    if value is not None:
+        close = difflib.get_close_matches(value[1], value[2].split(", "), n=1, cutoff=0.6)
+        return f"; did you mean {close[0]!r}?" if close else ""
+    if re.search("Key '.*' (is )?not in ", said) and not key.startswith(("logger.", "callbacks.")):
+        return _nearest_option(key, list(option_names()))
+    return ""
+
+
 def _nearest_option(name: str, known: list[str]) -> str:
     """A hint for a misspelt dotted name: a near one in the same group, else anywhere, or what the group has."""
     group, _, last = name.rpartition(".")
@@ -137,6 +167,9 @@ def _nearest_option(name: str, known: list[str]) -> str:
     by_last = {other.rpartition(".")[2]: other for other in reversed(known)}
     if last in by_last:
         return f"; did you mean '{by_last[last]}'?"
+    begun = [other for other in siblings if other.rpartition(".")[2].startswith(f"{last}_")]
+    if len(begun) == 1:
+        return f"; did you mean '{begun[0]}'?"
     for words, typed in (
         ({other.rpartition(".")[2]: other for other in siblings}, last),
         ({other: other for other in same_depth}, name),

@@ -1,9 +1,9 @@
 """Hydra's callback by which `seq2seq train --multirun` knows the folder of its sweep, whatever starts the jobs."""
 
 from pathlib import Path
+from typing import Any
 
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig
 
 from seq2seq.cli import multirun
 
@@ -12,7 +12,7 @@ class SweepFolder(Callback):
     """Named in conf/train.yaml; Hydra calls it in the process that the command was typed in."""
 
     def on_multirun_start(  # type: ignore[override]  # Hydra's own has **kwargs
-        self, config: DictConfig, config_name: str | None
+        self, config: Any, config_name: str | None
     ) -> None:
         """Note where the sweep is."""
         multirun.begin(Path(config.hydra.sweep.dir).absolute())

@@ -1,23 +1,27 @@
 """`seq2seq train`: a trained model from the options that Hydra composes."""
 
 import os
+import re
 import shlex
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from seq2seq import __version__
-from seq2seq.cli import UsageError
-from seq2seq.cli.options import check_overrides, explain, schema
+from seq2seq.cli import UsageError, ranks
+from seq2seq.cli.options import check_overrides, explain, hint, schema
 from seq2seq.config import Task, TrainConfig, from_dict
 
 if TYPE_CHECKING:
+    from argparse import Namespace
+
     from omegaconf import DictConfig
 
 HEADER = """\
@@ -35,13 +39,17 @@ Examples:
   seq2seq train data=text data.train_text=my.txt model=gpt_small
   seq2seq train data.train_source=my.de data.train_target=my.en init.from=BUNDLE optim.lr_factor=0.1
   seq2seq train experiment=multi30k_de_en data.dir=multi30k
+  seq2seq train --plan experiment=demo           says what a run would be, with its time, and trains nothing
   seq2seq train --multirun model.dropout=0.1,0.3 experiment=demo
+  seq2seq train --multirun hydra/sweeper=optuna hydra.sweeper.direction=maximize hydra.sweeper.n_trials=20 \
+      'model.dropout=interval(0.1,0.4)' experiment=demo
   seq2seq train --cfg job experiment=demo        shows the composed options and trains nothing
 """
 
 FOOTER = """\
-Flags: --help, --cfg job, --multirun, --config-dir FOLDER (your own YAML files beside ours), --config-name NAME,
---info; `seq2seq train --hydra-help` lists all. Relative paths start where the command is typed.
+Flags: --help, --plan (with --json: for programs), --cfg job, --multirun, --config-dir FOLDER (your own YAML files
+beside ours), --config-name NAME, --info; `seq2seq train --hydra-help` lists all. Relative paths start
+where the command is typed.
 """
 
 
@@ -113,47 +121,83 @@ def run(arguments: Sequence[str]) -> None:
         OSError: for a file that cannot be read or written.
         SystemExit: after Hydra's own flags, and with 130 after an interrupt.
     """
-    import hydra
     from hydra._internal.utils import get_args_parser
-    from hydra.core.hydra_config import HydraConfig
+
+    from seq2seq.cli import train_plan
 
     if "--version" in arguments:
         print(f"seq2seq {__version__}")
         return
+    if ranks.is_worker():
+        ranks.work(_fit)
+        return
+    if "--plan" in arguments:
+        train_plan.plan(arguments)
+        return
     parsed = get_args_parser().parse_intermixed_args(list(arguments))
-    own = [Path(folder) for folder in (parsed.config_dir, parsed.config_path) if folder]
-    for folder in own:
-        if not folder.is_dir():
-            raise UsageError(f"--config-dir {folder}: there is no such folder")
-    check_overrides(parsed.overrides, [conf_dir(), *own])
+    together = ranks.is_one_of_several() and not (parsed.help or parsed.hydra_help or parsed.cfg or parsed.info)
+    if together and ranks.follows():
+        ranks.follow(_fit)
+        return
+    with ranks.leading(together):
+        _run(arguments, parsed)
+
+
+def _run(arguments: Sequence[str], parsed: "Namespace") -> None:
+    """Have Hydra compose the options, and train."""
+    import hydra
+    from hydra.core.hydra_config import HydraConfig
+
+    from seq2seq.cli import multirun
+
+    check_overrides(parsed.overrides, [conf_dir(), *own_folders(parsed)])
+    multirun.check_plugins(parsed.overrides)
     register()
     typed = sys.argv
     failures: list[Exception] = []
 
-    def train(cfg: "DictConfig") -> None:
-        # Lightning starts the processes of further devices with sys.argv, which must name the subcommand again
+    def train(cfg: "DictConfig") -> float | None:
         sys.argv = typed
         try:
-            _train(cfg)
+            return _train(cfg)
         except (ValueError, OSError) as error:
+            if ranks.is_one_of_several():  # the others wait for something that never comes: nothing can follow
+                print(f"error: {error}", file=sys.stderr, flush=True)
+                raise SystemExit(1) from error
             # raised after Hydra, which would print a traceback here; in a --multirun the other jobs still run
             failures.append(error)
             _remove_unused(Path(HydraConfig.get().runtime.output_dir))
             if parsed.multirun:
                 print(f"error: job {HydraConfig.get().job.num}: {error}", file=sys.stderr, flush=True)
+                multirun.note_failure(error)
+        return None
 
     try:
         # flags first: Hydra itself refuses options on both sides of a flag
         flags = [argument for argument in arguments if argument not in parsed.overrides]
         sys.argv = [typed[0], *flags, *_in_the_same_folder(parsed.overrides)]
-        with _exceptions_from_hydra():
+        with exceptions_from_hydra():
             hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="train")(train)()
     finally:
         sys.argv = typed
-    if failures and parsed.multirun:
-        raise ValueError(f"{len(failures)} of the jobs failed, as said above")
+        num_failed = multirun.print_results() if parsed.multirun else 0
+    if num_failed:
+        raise ValueError(f"{num_failed} of the jobs failed, as said above")
     if failures:
         raise failures[0]
+
+
+def own_folders(parsed: "Namespace") -> list[Path]:
+    """The user's own folders of configuration files.
+
+    Raises:
+        UsageError: if one is not there.
+    """
+    own = [Path(folder) for folder in (parsed.config_dir, parsed.config_path) if folder]
+    for folder in own:
+        if not folder.is_dir():
+            raise UsageError(f"--config-dir {folder}: there is no such folder")
+    return own
 
 
 def _remove_unused(run_dir: Path) -> None:
@@ -166,7 +210,7 @@ def _remove_unused(run_dir: Path) -> None:
 
 
 @contextmanager
-def _exceptions_from_hydra() -> Iterator[None]:
+def exceptions_from_hydra() -> Iterator[None]:
     """Have Hydra raise instead of printing and exiting, and say what it found in our words."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
@@ -197,24 +241,32 @@ def one_line(error: Exception) -> str:
     ours = said.partition(" raised while resolving interpolation: ")[2]
     if ours:
         return ours
-    return f"option '{key}': {said}" if key else said
+    in_a_file = re.search(r"full_key: (\S+)", text)
+    if key is None and in_a_file is not None:  # where Hydra says which file, in words of its own
+        said = re.sub(r": \w+ raised while composing config:", f": option '{in_a_file[1]}':", said)
+        return said + hint(in_a_file[1], said)
+    return f"option '{key}': {said}{hint(str(key), said)}" if key else said
 
 
-def _train(cfg: "DictConfig") -> None:
-    """Check the options, build what stands in them by `_target_`, train, and print where the bundle is."""
+def _train(cfg: "DictConfig") -> float | None:
+    """Check the options, build what stands in them by `_target_`, train, and print where the bundle is.
+
+    Returns:
+        The best value of the monitored metric, which is what a sweeper optimises.
+    """
     from hydra.core.hydra_config import HydraConfig
+    from omegaconf import OmegaConf
 
-    config = compose(cfg)
-    loggers, callbacks = _instantiate("logger", config.logger), _instantiate("callbacks", config.callbacks)
-    from seq2seq.training.fit import fit
+    from seq2seq.cli import multirun
 
-    run_dir = Path(HydraConfig.get().runtime.output_dir)
+    config, run_dir = compose(cfg), Path(HydraConfig.get().runtime.output_dir)
+    logging = OmegaConf.to_container(HydraConfig.get().job_logging, resolve=True)
+    assert isinstance(logging, dict)
     try:
-        result = fit(config, run_dir, loggers=loggers, callbacks=callbacks)
-    except SystemExit as error:
-        if isinstance(error.__context__, KeyboardInterrupt):  # Lightning has tidied up, and exits with 1
+        result = ranks.train(config, run_dir, {str(name): value for name, value in logging.items()}, _fit)
+    except SystemExit as ended:
+        if isinstance(ended.code, int) and ended.code > 128:
             _tell_how_to_go_on(run_dir)
-            raise SystemExit(130) from error
         raise
     bundle = os.path.relpath(result.bundle)
     typed = shlex.quote(bundle)
@@ -224,6 +276,22 @@ def _train(cfg: "DictConfig") -> None:
         print(f"next: seq2seq translate {typed} INPUT -o OUTPUT", file=sys.stderr)
         print(f"      seq2seq evaluate {typed} --source SOURCE --reference REFERENCE", file=sys.stderr, flush=True)
     print(bundle)
+    multirun.note_result(config, result)
+    return result.best_score
+
+
+def _fit(config: TrainConfig, run_dir: Path) -> ranks.Outcome:
+    """Build what stands in the options by `_target_`, and train in this process."""
+    loggers, callbacks = _instantiate("logger", config.logger), _instantiate("callbacks", config.callbacks)
+    from seq2seq.training.fit import fit
+
+    try:
+        result = fit(config, run_dir, loggers=loggers, callbacks=callbacks)
+    except SystemExit as ended:
+        if isinstance(ended.__context__, KeyboardInterrupt):  # Lightning has tidied up, and exits with 1
+            raise SystemExit(130) from ended
+        raise
+    return ranks.Outcome(result.bundle, result.steps, result.best_score, result.task)
 
 
 def _tell_how_to_go_on(run_dir: Path) -> None:
@@ -262,11 +330,23 @@ def _instantiate(group: str, wanted: dict[str, Any]) -> list[Any]:
 
     for name, options in wanted.items():
         if not isinstance(options, dict) or "_target_" not in options:
-            raise ValueError(f"{group}.{name} has no _target_; give the class, {group}.{name}._target_=package.Class")
+            raise ValueError(f"{group}.{name} has no _target_; give the class, +{group}.{name}._target_=package.Class")
+        _check_installed(group, name, str(options["_target_"]))
     try:
         return [instantiate(options) for options in wanted.values()]
     except HydraException as error:
         raise ValueError(f"{group}: {one_line(error)}") from error
+
+
+_PACKAGES = {"WandbLogger": "wandb", "MLFlowLogger": "mlflow"}
+"""What Lightning's loggers need, by the name of their class; the extra of ours that brings it has the same name."""
+
+
+def _check_installed(group: str, name: str, target: str) -> None:
+    """Refuse a logger of a service whose package is not there, before any work."""
+    package = _PACKAGES.get(target.rpartition(".")[2])
+    if package is not None and sys.modules.get(package) is None and find_spec(package) is None:
+        raise ValueError(f"{group}={name} needs the package {package}; pip install 'seq2seq[{package}]'")
 
 
 def train(

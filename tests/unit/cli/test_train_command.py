@@ -25,6 +25,7 @@ class Fit:
         self.argv: list[str] = []
         self.raises: dict[int, BaseException] = {}
         self.writes = ""
+        self.score = 1.5
 
     def __call__(self, config, run_dir, loggers=(), callbacks=()):
         self.calls.append((config, run_dir, list(loggers), list(callbacks)))
@@ -34,7 +35,7 @@ class Fit:
         if len(self.calls) in self.raises:
             raise self.raises[len(self.calls)]
         task = Task.language_model if config.data.kind is DataKind.text else Task.translation
-        return types.SimpleNamespace(bundle=run_dir / "bundle", task=task)
+        return types.SimpleNamespace(bundle=run_dir / "bundle", task=task, steps=7, best_score=self.score)
 
 
 @pytest.fixture
