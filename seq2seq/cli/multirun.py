@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from seq2seq.cli import UsageError
+from seq2seq.cli.ranks import Outcome
 from seq2seq.config import TrainConfig
 
 if TYPE_CHECKING:
     from seq2seq.cli.inspect_tables import Grid
-    from seq2seq.cli.ranks import Outcome
 
 _PARTS = ".jobs"
 """Folder in the sweep's, with a file of each job, until the table is made."""
@@ -32,23 +32,6 @@ _PLUGINS = {
 
 _sweep: Path | None = None
 """Folder of the sweep that goes on in this process."""
-
-
-@runtime_checkable
-class Ended(Protocol):
-    """What a run came to."""
-
-    @property
-    def bundle(self) -> Path:
-        """The model."""
-
-    @property
-    def steps(self) -> int:
-        """Optimiser steps taken."""
-
-    @property
-    def best_score(self) -> float | None:
-        """Best value of the monitored metric."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +79,7 @@ def begin(folder: Path) -> None:
     _sweep = folder
 
 
-def note_result(config: TrainConfig, result: "Outcome") -> None:
+def note_result(config: TrainConfig, result: Outcome) -> None:
     """Leave word of a run that has ended well; nothing is done outside of a sweep."""
     job = _this_job()
     if job is None:
