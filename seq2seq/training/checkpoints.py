@@ -15,7 +15,7 @@ from seq2seq.training.averaging import network_weights, read_checkpoint
 from seq2seq.training.checkpoint_io import BEFORE_LAST, LAST, CheckpointNotWrittenError, damage, is_sound
 from seq2seq.training.guard import BadStepsError
 from seq2seq.training.interruption import Interrupted
-from seq2seq.training.metrics_file import MetricsCsv, samples_go_on_from
+from seq2seq.training.metrics_file import logs_go_on_from
 from seq2seq.training.module import TrainingModule
 from seq2seq.training.optimizers import check_same_optimizer
 from seq2seq.training.whole_file import remove_leftovers
@@ -117,20 +117,17 @@ class LastCheckpoint(KeptCheckpoints):
                 remove_leftovers(folder)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Forget what came after the checkpoint that the run goes on from."""
+        """Forget what came after the checkpoint that the run goes on from, or all where there is none yet."""
         super().on_train_start(trainer, pl_module)
-        if trainer.ckpt_path is None or not trainer.is_global_zero:
+        if not trainer.is_global_zero:
             return
         folder = Path(str(self.dirpath))
-        for logger in trainer.loggers:
-            if isinstance(logger, MetricsCsv):
-                logger.go_on_from(trainer.global_step)
-        samples_go_on_from(folder.parent / "samples.jsonl", trainer.global_step)
+        logs_go_on_from(trainer.loggers, folder.parent / "samples.jsonl", trainer.global_step)
         for file in folder.glob("recent_step_*.ckpt"):
             if int(file.stem.split("_")[2].partition("-")[0]) > trainer.global_step:
                 file.unlink()
         last = folder / LAST
-        if Path(trainer.ckpt_path).name != LAST and last.is_file() and not is_sound(last):
+        if Path(trainer.ckpt_path or "").name != LAST and last.is_file() and not is_sound(last):
             last.unlink()  # or it would soon take the place of the one before it
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
-from pytorch_lightning.loggers import CSVLogger
+from pytorch_lightning.loggers import CSVLogger, Logger
 from pytorch_lightning.loggers.csv_logs import ExperimentWriter
 
 from seq2seq.training.whole_file import write_whole
@@ -62,11 +62,20 @@ def _as_csv(names: Sequence[str], rows: list[dict[str, str]]) -> str:
     return out.getvalue()
 
 
-def samples_go_on_from(file: Path, step: int) -> None:
-    """Forget the samples of later steps in a file of JSON lines, as `MetricsCsv.go_on_from` does."""
-    if file.is_file():
-        lines = _whole_lines(file).split("\n")[:-1]
-        write_whole(file, "".join(line + "\n" for line in lines if json.loads(line)["step"] <= step))
+def logs_go_on_from(loggers: Sequence[Logger], samples: Path, step: int) -> None:
+    """Forget, in metrics.csv and samples.jsonl, what was written of steps that are going to be taken again.
+
+    Args:
+        loggers: The run's; one `MetricsCsv` among them or none.
+        samples: A file of JSON lines, each with its step.
+        step: The last one that counts.
+    """
+    for logger in loggers:
+        if isinstance(logger, MetricsCsv):
+            logger.go_on_from(step)
+    if samples.is_file():
+        lines = _whole_lines(samples).split("\n")[:-1]
+        write_whole(samples, "".join(line + "\n" for line in lines if json.loads(line)["step"] <= step))
 
 
 def _whole_lines(file: Path) -> str:
