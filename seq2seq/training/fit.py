@@ -12,7 +12,7 @@ from pytorch_lightning.loggers import Logger
 
 from seq2seq.bundle import save_bundle
 from seq2seq.config import FinalWeights, Task, TrainConfig
-from seq2seq.training.advice import advise
+from seq2seq.training.advice import advise, advise_on_vocabulary
 from seq2seq.training.averaging import latest_checkpoints
 from seq2seq.training.batch_size import with_batch_tokens
 from seq2seq.training.checkpoint_io import WholeCheckpoints
@@ -137,6 +137,7 @@ def _prepared(config: TrainConfig, run_dir: Path) -> tuple[TrainConfig, Prepared
     )
     run.module.total_steps = last_step(config, run.data.steps_an_epoch())
     advise(config, run.data.steps_an_epoch())
+    advise_on_vocabulary(config, run.tokenizers, run.data)
     return config, run
 
 

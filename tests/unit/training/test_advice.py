@@ -2,24 +2,41 @@
 
 import dataclasses
 import logging
+from collections import Counter
+from itertools import chain
 
 import pytest
 
-from seq2seq.config import InitConfig, NormPlacement
-from seq2seq.training.advice import advise
+from seq2seq.config import (
+    InitConfig,
+    NormPlacement,
+    OptimizerKind,
+    ScheduleKind,
+    TokenizerConfig,
+    TokenizerKind,
+    Tying,
+)
+from seq2seq.corpus.parallel import pair_up
+from seq2seq.text.tokenizer_training import train_tokenizer
+from seq2seq.training import advice
+from seq2seq.training.advice import advise, advise_on_vocabulary
+from seq2seq.training.data_module import ParallelDataModule, Tokenizers
+from seq2seq.training.text_data_module import TextDataModule
 
 
 @pytest.fixture
 def said(train_config, caplog):
     """What is said of a run with some options changed, beside warm-up that is too long for it."""
 
-    def run(steps=None, epochs=5, init=None, optim=None, **model):
+    def run(steps=None, epochs=5, init=None, optim=None, max_minutes=None, **model):
         caplog.clear()
         config = dataclasses.replace(
             train_config,
             model=dataclasses.replace(train_config.model, **model),
             optim=dataclasses.replace(train_config.optim, **(optim or {"warmup_steps": 400})),
-            trainer=dataclasses.replace(train_config.trainer, max_steps=steps, max_epochs=epochs),
+            trainer=dataclasses.replace(
+                train_config.trainer, max_steps=steps, max_epochs=epochs, max_minutes=max_minutes
+            ),
             init=init or InitConfig(),
         )
         with caplog.at_level(logging.INFO):
@@ -68,3 +85,110 @@ def test_the_rate_for_random_weights_is_warned_about_when_fine_tuning(said):
     assert "the learning rate rises to 1.3e-02, at which a fine-tuned model forgets" in text
     assert "for example optim.lr_factor=0.02" in text
     assert said(init=init, optim={"warmup_steps": 400, "lr_factor": 0.02}) == ""
+
+
+def test_the_rate_of_every_schedule_is_looked_at_when_fine_tuning(said):
+    init = InitConfig(from_="bundle")
+    optim = {"warmup_steps": 0, "schedule": ScheduleKind.linear, "lr": 1e-3}
+    text = said(init=init, optim=optim, norm_placement=NormPlacement.pre)
+    assert "the learning rate rises to 1.0e-03, at which a fine-tuned model forgets" in text
+    assert "for example optim.lr=0.00025" in text
+    for gentle in ({"lr": 5e-4}, {"lr": 0.01, "optimizer": OptimizerKind.adafactor}):
+        assert said(init=init, optim=optim | gentle, norm_placement=NormPlacement.pre) == ""
+
+
+def test_post_ln_without_any_warmup_is_warned_about_with_every_schedule(said):
+    optim = {"warmup_steps": 0, "schedule": ScheduleKind.cosine, "lr": 1e-4}
+    assert "optim.warmup_steps=0 is next to no warm-up, without which Post-LN stacks diverge" in said(optim=optim)
+
+
+def test_a_decay_that_the_minutes_may_cut_off_is_said(said):
+    optim = {"warmup_steps": 400, "schedule": ScheduleKind.linear, "lr": 1e-4}
+    text = said(optim=optim, max_minutes=30.0)
+    assert "optim.schedule=linear goes down until step 5000; if trainer.max_minutes=30 ends the run before that" in text
+    assert said(optim=optim | {"total_steps": 900}, max_minutes=30.0) == ""
+    assert said(max_minutes=30.0) == ""
+
+
+def parallel(config, text, tokenizers):
+    return ParallelDataModule(text, text, tokenizers, config.data)
+
+
+def vocabulary(text, size, **options):
+    tokenizer, _ = train_tokenizer(text.source + text.target, TokenizerConfig(vocab_size=size, **options))
+    return tokenizer
+
+
+@pytest.fixture
+def words():
+    """140 words; the first 40 of them thirty times, the others once. No two share their first and last letters."""
+    letters = "abcdefghijklmnop"
+    names = [letters[i % 16] + letters[i // 16] * 2 for i in range(140)]
+    often = [" ".join(names[i : i + 8]) for i in range(0, 40, 8)]
+    lines = often * 30 + [" ".join(names[i : i + 10]) for i in range(40, 140, 10)]
+    return pair_up(lines, lines)
+
+
+def test_a_vocabulary_larger_than_the_text_supports_is_explained(train_config, words, caplog):
+    tokenizer = vocabulary(words, 420, kind=TokenizerKind.bpe)
+    data = parallel(train_config, words, Tokenizers(tokenizer, tokenizer))
+    counts = Counter(chain.from_iterable([*data.plain.sources, *data.plain.targets]))
+    real = [id_ for id_ in range(4, tokenizer.vocab_size) if id_ not in tokenizer.byte_ids]
+    rare = sum(counts[id_] < 10 for id_ in real)
+    assert rare > len(real) / 2
+    advise_on_vocabulary(train_config, data.tokenizers, data)
+    share, never = round(100 * rare / len(real)), sum(counts[id_] == 0 for id_ in real)
+    assert (
+        f"{share}% of the {len(real)} pieces of the vocabulary occur less than 10 times in the training text, and "
+        f"{never} not once, so next to nothing is learned of them; choose a smaller one, for example "
+        "data.tokenizer.vocab_size="
+    ) in caplog.text
+    proposed = int(caplog.text.partition("vocab_size=")[2].partition(",")[0])
+    assert 420 - rare <= proposed < 420 - rare + 10
+    vocabulary(words, proposed, kind=TokenizerKind.bpe)  # can be made
+
+
+def test_two_vocabularies_are_looked_at_one_by_one_and_a_given_one_is_not_to_be_trained(train_config, words, caplog):
+    large = vocabulary(words, 420, kind=TokenizerKind.bpe)
+    small = vocabulary(words, 300, kind=TokenizerKind.bpe)
+    data = parallel(train_config, words, Tokenizers(small, large))
+    how = dataclasses.replace(train_config.data.tokenizer, source_model="a.spm", target_model="b.spm", joint=False)
+    config = dataclasses.replace(
+        train_config,
+        data=dataclasses.replace(train_config.data, tokenizer=how),
+        model=dataclasses.replace(train_config.model, tying=Tying.two_way),
+    )
+    advise_on_vocabulary(config, data.tokenizers, data)
+    assert "pieces of the target vocabulary occur less" in caplog.text
+    assert (
+        "choose a smaller one, for example another tokenizer than data.tokenizer.source_model, of about" in caplog.text
+    )
+    assert "source vocabulary" not in caplog.text
+
+
+def test_a_vocabulary_that_the_text_supports_is_not_commented_on(train_config, text, tokenizers, caplog, monkeypatch):
+    data = parallel(train_config, text, tokenizers)
+    advise_on_vocabulary(train_config, tokenizers, data)
+    assert caplog.text == ""
+    monkeypatch.setattr(advice, "RARE", 10**9)
+    advise_on_vocabulary(train_config, tokenizers, data)
+    assert "100% of the" in caplog.text
+    caplog.clear()
+    tuned = dataclasses.replace(train_config, init=InitConfig(from_="bundle"))
+    advise_on_vocabulary(tuned, tokenizers, data)
+    monkeypatch.setattr(advice, "PLENTY", 0)
+    advise_on_vocabulary(train_config, tokenizers, data)
+    assert caplog.text == ""
+
+
+def test_the_vocabulary_of_a_language_model_is_looked_at_too_but_not_one_of_letters(text_config, words, caplog):
+    how = {"kind": TokenizerKind.bpe, "keep_whitespace": True, "normalization": "identity"}
+    tokenizer = vocabulary(words, 420, **how)
+    data = TextDataModule(words.source, words.source, tokenizer, text_config.data)
+    config = dataclasses.replace(
+        text_config, data=dataclasses.replace(text_config.data, tokenizer=TokenizerConfig(vocab_size=420, **how))
+    )
+    advise_on_vocabulary(text_config, Tokenizers(tokenizer, tokenizer), data)  # says char
+    assert caplog.text == ""
+    advise_on_vocabulary(config, Tokenizers(tokenizer, tokenizer), data)
+    assert "pieces of the vocabulary occur less than 10 times" in caplog.text
