@@ -126,7 +126,8 @@ def attend_packed(
         # the kernel takes no empty batch, which a rank gets for which nothing is left; the result hangs on all inputs
         return query * 0 + (key.sum() + value.sum()) * 0
     device = query.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else query.dtype
+    mixed = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    dtype = torch.get_autocast_dtype(device) if mixed else query.dtype
     attended = varlen_attn(
         query[0].transpose(0, 1).to(dtype),
         key[0].transpose(0, 1).to(dtype),

@@ -88,6 +88,23 @@ def test_under_autocast_the_kernel_gets_half_precision_whatever_comes_in(monkeyp
     assert called_with(monkeypatch, causal=False, dtype=torch.float16)["query"].dtype == torch.float16
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_torchs_own_function_takes_the_call_and_gives_gradients_of_the_right_shapes(causal):
+    # the meta device computes shapes alone, so the call can be made on any machine
+    place = {"device": "meta", "dtype": torch.bfloat16, "requires_grad": True}
+    query, key, value = (
+        torch.empty(1, 4, 5, 8, **place),
+        torch.empty(1, 2, 7, 8, **place),
+        torch.empty(1, 2, 7, 8, **place),
+    )
+    starts = torch.empty(B + 1, dtype=torch.int32, device="meta")
+    packing = Packing(starts, starts, T, (B, T))
+    out = attend_packed(query, key, value, PackedMask(packing, packing), causal)
+    assert (out.shape, out.dtype) == (query.shape, torch.bfloat16)
+    gradients = torch.autograd.grad(out, (query, key, value), out.detach())
+    assert [gradient.shape for gradient in gradients] == [query.shape, key.shape, value.shape]
+
+
 def test_torch_without_the_kernel_is_refused(monkeypatch):
     monkeypatch.setattr(varlen, "varlen_attn", None)
     with pytest.raises(ValueError, match=r"as torch 2\.13 has it, this is torch .*; install a newer torch, or choose"):
