@@ -10,7 +10,9 @@ from torch.profiler import ProfilerActivity, profile
 
 from seq2seq.corpus.batching import Batch
 
-_PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "_addmm_activation", "linear", "matmul", "mkldnn_linear"})
+_PRODUCTS = frozenset(
+    {"mm", "addmm", "bmm", "baddbmm", "addmm_", "_addmm_activation", "linear", "matmul", "mkldnn_linear"}
+)
 _PRODUCT_PREFIXES = ("mkldnn::", "onednn::")
 _ATTENTION = ("scaled_dot_product", "flash_attention", "efficient_attention", "cudnn_attention")
 
@@ -30,7 +32,12 @@ class UpdateMeter(Callback):
         self.warmup, self.timed, self.profiled = warmup, timed, profiled
         self.num_done = self.num_tokens = self.num_padding = self.num_positions = 0
         self.figures: dict[str, float] = {}
+        self.others: dict[str, float] = {}
         self.device = ""
+
+    def finished(self) -> bool:
+        """Whether all updates have been taken that it needs."""
+        return self.num_done >= self.warmup + self.timed + self.profiled
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: tuple[Batch, ...], batch_idx: int
@@ -48,7 +55,14 @@ class UpdateMeter(Callback):
         if self.num_done == self.warmup + self.timed + self.profiled:
             self._clocks(pl_module.device)
             self.profiler.stop()
-            self.figures |= time_shares(self.profiler, pl_module.device)
+            shares = operator_shares(self.profiler, pl_module.device)
+            self.figures |= {
+                "matmul_share": sum(share for name, share in shares.items() if is_product(name)),
+                "attention_share": sum(share for name, share in shares.items() if is_attention(name)),
+            }
+            self.others = {
+                name: share for name, share in shares.items() if not is_product(name) and not is_attention(name)
+            }
 
     def _stop(self, device: torch.device) -> None:
         """Stop the clock, look at the memory, and start the profiler, which needs memory of its own."""
@@ -78,8 +92,8 @@ class UpdateMeter(Callback):
         return time.perf_counter(), time.process_time()
 
 
-def time_shares(profiler: profile, device: torch.device) -> dict[str, float]:
-    """Shares of the time inside operators (on the GPU, else the CPU) of matrix products and of attention kernels."""
+def operator_shares(profiler: profile, device: torch.device) -> dict[str, float]:
+    """Each operator's share of the time inside operators (on the GPU, else the CPU), what it calls not counted."""
     on_gpu = device.type == "cuda"
     times = {
         event.key: event.self_device_time_total if on_gpu else event.self_cpu_time_total
@@ -87,10 +101,7 @@ def time_shares(profiler: profile, device: torch.device) -> dict[str, float]:
         if event.device_type.name == "CPU"  # a GPU's kernels are listed once more by themselves
     }
     total = sum(times.values())
-    return {
-        "matmul_share": sum(spent for name, spent in times.items() if is_product(name)) / total,
-        "attention_share": sum(spent for name, spent in times.items() if is_attention(name)) / total,
-    }
+    return {name: spent / total for name, spent in times.items()}
 
 
 def is_product(name: str) -> bool:
