@@ -1,14 +1,17 @@
 """Optimisers against updates written out by hand, and what is in which of their groups."""
 
 import copy
+import dataclasses
 import math
 
 import pytest
 import torch
 from torch import nn
 
-from seq2seq.config import OptimConfig, OptimizerKind, Tying
+from seq2seq.config import OptimConfig, OptimizerKind, ScheduleKind, Tying
 from seq2seq.models import build_model
+from seq2seq.training.averaging import read_checkpoint
+from seq2seq.training.fit import fit
 from seq2seq.training.optimizers import build_optimizer, check_same_optimizer, set_rate
 
 KINDS = [kind.name for kind in OptimizerKind]
@@ -233,3 +236,18 @@ def test_a_torch_without_muon_and_a_network_without_trained_matrices_are_told_so
     monkeypatch.delattr(torch.optim, "Muon")
     with pytest.raises(ValueError, match=r"optim.optimizer=muon needs torch 2.9 or later, this is torch .*=adamw"):
         build(model, "muon")
+
+
+@pytest.mark.parametrize("kind", ["adafactor", "muon"])
+def test_a_whole_run_that_is_resumed_takes_the_same_path_bit_for_bit(train_config, tmp_path, kind):
+    decays = {"schedule": ScheduleKind.cosine, "lr": 0.01, "warmup_steps": 2, "total_steps": 9, "weight_decay": 0.1}
+    optim = dataclasses.replace(train_config.optim, optimizer=OptimizerKind[kind], **decays)
+    trainer = dataclasses.replace(train_config.trainer, max_steps=6, validate_every=4, num_samples=0)
+    config = dataclasses.replace(train_config, optim=optim, trainer=trainer)
+    assert fit(config, tmp_path / "a").steps == 6  # one a step, though there are two optimisers in one
+    fit(dataclasses.replace(config, trainer=dataclasses.replace(trainer, max_steps=3)), tmp_path / "b")
+    last = tmp_path / "b" / "checkpoints" / "last.ckpt"
+    fit(dataclasses.replace(config, resume=str(last)), tmp_path / "b")
+    one, two = (read_checkpoint(tmp_path / name / "checkpoints" / "last.ckpt") for name in "ab")
+    assert all(torch.equal(value, two["state_dict"][name]) for name, value in one["state_dict"].items())
+    assert str(one["optimizer_states"]) == str(two["optimizer_states"])
