@@ -77,19 +77,20 @@ def run_together(command: Sequence[str], number: int, environment: Mapping[str, 
     """
     with tempfile.TemporaryDirectory(prefix="seq2seq-") as folder:
         members: list[_Member] = []
+        failed: list[_Member] = []
         with _signals_passed_on(members) as received:
             try:
                 port = _free_port()
                 for rank in range(number):
                     members.append(_start(command, rank, number, port, environment, Path(folder)))
                 _wait(members, received)
+                failed = [member for member in members if member.failed]
             finally:
                 _end(members)
-        failed = [member for member in members if member.failed]
+        if received and (failed or len(received) > 1):
+            return received[0]
         if not failed:
             return None
-        if received:
-            return received[0]
         first = min(failed, key=_Member.failed_at)
         raise ProcessFailedError(*_told(first, number))
 
