@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -401,3 +402,31 @@ def test_first_passes_without_gradients_leave_those_of_the_last_one_whole_in_bf1
     exact.loss(exact.read(mixed), BATCH).loss.backward()
     for name, parameter in exact.named_parameters():
         assert (found[name] - parameter.grad).norm() < 0.3 * parameter.grad.norm() + 1e-2, name
+
+
+@pytest.mark.parametrize("name", ["original", "llama"])
+def test_at_a_share_of_1_parts_of_a_batch_have_the_gradient_of_the_whole(families, scrambled, name):
+    def gradient(parts):
+        net = module(scrambled, families(name), {"rate": 1.0, "passes": 3})
+        for rows in parts:
+            pairs = [SOURCES[i] for i in rows], [TARGETS[i] for i in rows]
+            net.training_loss(make_batch(*pairs, SpecialIds(), SpecialIds())).loss.backward()
+        return [parameter.grad for parameter in net.parameters()]
+
+    for one, other in zip(gradient([[0, 1, 2]]), gradient([[0], [1, 2]]), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+
+
+def test_each_rank_of_a_new_run_draws_numbers_of_its_own_and_the_first_those_of_a_run_alone(
+    families, scrambled, monkeypatch
+):
+    net, drawn = module(scrambled, families("original")), {}
+    monkeypatch.setattr(TranslationModule, "trainer", SimpleNamespace(default_root_dir="run"))
+    for number in range(3):
+        monkeypatch.setattr("seq2seq.training.module.rank", lambda number=number: number)
+        torch.manual_seed(4)
+        net._go_on()
+        drawn[number] = torch.rand(5).tolist()
+    torch.manual_seed(4)
+    assert drawn[0] == torch.rand(5).tolist()
+    assert len({tuple(values) for values in drawn.values()}) == 3
