@@ -163,6 +163,8 @@ def read_config(path: str | Path) -> dict[str, Any]:
     if not file.is_file():
         inside = Path(path) / "bundle"
         hint = f"; did you mean {inside}?" if (inside / CONFIG_FILE).is_file() else ""
+        if Path(path).suffix == ".ckpt" or (not hint and (Path(path) / "checkpoints").is_dir()):
+            hint = f"; `seq2seq average {path} -o BUNDLE` makes one"
         raise FileNotFoundError(
             f"{path} is not a bundle: it has no {CONFIG_FILE}; expected the folder `bundle` that `seq2seq train` "
             f"writes{hint}"

@@ -28,7 +28,7 @@ def average(
     """Average the weights of checkpoints into a bundle, often some tenths of a BLEU point better than any of them."""
     from seq2seq.bundle import save_bundle
     from seq2seq.training.averaging import latest_checkpoints
-    from seq2seq.training.run_folder import bundle_from_checkpoints
+    from seq2seq.training.run_folder import bundle_from_checkpoints, bundle_from_file
 
     for path in checkpoints:
         if not path.exists():
@@ -41,9 +41,17 @@ def average(
     if last is not None and not folders:
         raise UsageError("--last is for the folder of a run; with checkpoint files, name those to average")
     files = latest_checkpoints(folders[0], last) if folders else checkpoints
-    save_bundle(bundle_from_checkpoints(_run_of(files), files), output)
+    if len(files) == 1 and not _is_in_a_run(files[0]):
+        bundle = bundle_from_file(files[0])
+    else:
+        bundle = bundle_from_checkpoints(_run_of(files), files)
+    save_bundle(bundle, output)
     print(f"averaged {', '.join(file.name for file in files)}", file=sys.stderr)
     print(output)
+
+
+def _is_in_a_run(file: Path) -> bool:
+    return (file.absolute().parent.parent / "config.yaml").is_file()
 
 
 def _run_of(files: list[Path]) -> Path:
@@ -51,7 +59,7 @@ def _run_of(files: list[Path]) -> Path:
     from seq2seq.training.run_folder import read_run
 
     for file in files:
-        if not (file.absolute().parent.parent / "config.yaml").is_file():
+        if not _is_in_a_run(file):
             raise ValueError(
                 f"{file} is not in the checkpoints/ folder of a run, whose options and tokenizer are needed too; name "
                 "files of RUN/checkpoints/"

@@ -8,6 +8,9 @@ import torch
 
 from seq2seq.shapes import Tensor
 
+RUN_FILES = "run_files"
+"""Where a checkpoint holds the options and tokenizers of its run."""
+
 _PREFIX = "model."
 _USUAL = 5
 

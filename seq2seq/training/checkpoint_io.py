@@ -10,6 +10,8 @@ from typing import Any, BinaryIO
 import torch
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 
+from seq2seq.training.averaging import RUN_FILES
+from seq2seq.training.run_folder import run_files
 from seq2seq.training.whole_file import sync_folder, whole_file
 
 LAST = "last.ckpt"
@@ -25,7 +27,8 @@ class CheckpointNotWrittenError(OSError):
 
 
 class WholeCheckpoints(TorchCheckpointIO):
-    """Writes a checkpoint whole or not at all, and keeps the one before the last.
+    """Writes a checkpoint whole or not at all, with the options and tokenizers of its run, and keeps the one before the
+    last.
 
     Lightning's own does without bringing the file onto the disk, and copies the checkpoint in memory first.
     """
@@ -44,6 +47,7 @@ class WholeCheckpoints(TorchCheckpointIO):
         assert storage_options is None
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
+        checkpoint = {**checkpoint, RUN_FILES: run_files(path.parent.parent)}
         sink = None
         try:
             with whole_file(path) as stream:

@@ -9,18 +9,22 @@ bundle/          the model to use, written at the end
 """
 
 import json
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 import yaml
 
 from seq2seq.bundle import Bundle
 from seq2seq.config import DataKind, Task, TrainConfig, from_dict, to_dict
 from seq2seq.models import build_model
+from seq2seq.shapes import Tensor
 from seq2seq.text.load import load_tokenizer
 from seq2seq.text.sentence_piece import SentencePieceTokenizer
-from seq2seq.training.averaging import average_checkpoints
+from seq2seq.training.averaging import RUN_FILES, average_checkpoints, read_checkpoint
 from seq2seq.training.data_module import Tokenizers
 from seq2seq.training.whole_file import whole_file, write_whole
 
@@ -88,6 +92,46 @@ def read_run(run_dir: str | Path) -> tuple[TrainConfig, Tokenizers, dict[str, An
     config = from_dict(TrainConfig, yaml.safe_load(file.read_text(encoding="utf-8")))
     facts = json.loads((run_dir / "run.json").read_text(encoding="utf-8"))
     return config, _read_tokenizers(run_dir / "tokenizer"), facts
+
+
+def run_files(run_dir: str | Path) -> dict[str, Tensor]:
+    """The bytes of what `write_run` wrote, by the names of the files: a checkpoint holds them too, and so can do
+    without its folder."""
+    run_dir = Path(run_dir)
+    files = [run_dir / "config.yaml", run_dir / "run.json", *sorted((run_dir / "tokenizer").glob("*"))]
+    return {
+        file.relative_to(run_dir).as_posix(): torch.from_numpy(np.fromfile(file, np.uint8))
+        for file in files
+        if file.is_file()
+    }
+
+
+def bundle_from_file(checkpoint: str | Path) -> Bundle:
+    """The model of a checkpoint from its file alone, wherever that has been moved or copied to.
+
+    No options are needed, nothing but plain builtins and tensors is unpickled, and `save_bundle` makes a bundle of it::
+
+        Translator(bundle_from_file("best_step_001000_bleu_34.2000.ckpt")).translate(["Guten Morgen!"])
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is damaged, or does not hold its run's options and tokenizers.
+    """
+    files = read_checkpoint(checkpoint).get(RUN_FILES)
+    if not files:
+        raise ValueError(
+            f"{checkpoint} holds weights without the options and tokenizers of its run; name it in its run's "
+            "checkpoints/ folder, to seq2seq average"
+        )
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        for file, content in files.items():
+            place = (folder / file).resolve()
+            if not place.is_relative_to(folder):
+                raise ValueError(f"{checkpoint} is not a checkpoint of this package: it has a file called {file}")
+            place.parent.mkdir(exist_ok=True)
+            place.write_bytes(content.numpy().tobytes())
+        return bundle_from_checkpoints(folder, [checkpoint])
 
 
 def _write_tokenizers(folder: Path, tokenizers: Tokenizers) -> None:

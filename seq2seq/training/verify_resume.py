@@ -12,7 +12,7 @@ import torch
 
 from seq2seq.config import StopKind
 from seq2seq.shapes import Tensor
-from seq2seq.training.averaging import read_checkpoint
+from seq2seq.training.averaging import RUN_FILES, read_checkpoint
 from seq2seq.training.checkpoint_io import LAST
 from seq2seq.training.step_record import FIELDS, digest, read_record
 
@@ -212,8 +212,8 @@ def _checkpoints(straight: Path, resumed: Path) -> Checked:
 def _kept(checkpoint: dict[str, Any]) -> dict[str, Any]:
     """What of a checkpoint must be the same."""
     callbacks = {name: state for name, state in checkpoint["callbacks"].items() if not name.startswith(_OF_FILES)}
-    # the loops count validations, too
-    left = {name: value for name, value in checkpoint.items() if name not in ("loops", "callbacks")}
+    # the loops count validations, too, and the options differ in how many steps they ask for
+    left = {name: value for name, value in checkpoint.items() if name not in ("loops", "callbacks", RUN_FILES)}
     first = {name: left[name] for name in ("state_dict", "optimizer_states")}
     return first | left | {"callbacks": callbacks}
 

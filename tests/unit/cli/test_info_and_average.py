@@ -150,7 +150,8 @@ def test_average_refuses_runs_with_different_tokenizers(tmp_path: Path, tokenize
             1,
             "error: run/checkpoints/nothing.ckpt does not exist; expected the folder",
         ),
-        (["run/run.json"], 1, "error: run/run.json is not in the checkpoints/ folder of a run"),
+        (["run/run.json"], 1, "error: run/run.json is not a readable training checkpoint"),
+        (["run/run.json", "run/run.json"], 1, "error: run/run.json is not in the checkpoints/ folder of a run"),
         (["run/checkpoints/wide.ckpt"], 1, "wide.ckpt is not of the model that "),
     ],
 )
