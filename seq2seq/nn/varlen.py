@@ -71,7 +71,8 @@ class Packing:
 
     def pack(self, x: Tensor) -> Tensor:
         """The kept positions of [B, T] or [B, T, D], as one row [1, n] or [1, n, D]."""
-        return x.flatten(0, 1).index_select(0, self.places)[None]
+        # not a view, or blocks that are compiled would be compiled once more for the first one's input
+        return x.flatten(0, 1)[None].index_select(1, self.places)
 
     def pack_places(self, places: Places) -> Places:
         """The places of the kept positions, in one row."""
