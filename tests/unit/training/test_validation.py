@@ -7,7 +7,7 @@ import pytest
 import pytorch_lightning
 from pytorch_lightning.loggers import TensorBoardLogger
 
-from seq2seq.config import DecodeConfig, PenaltyForm
+from seq2seq.config import DecodeConfig, LongLines, PenaltyForm
 from seq2seq.training.validation import RawText, ValidationBleu, describe_decoding, share_of_lines
 from seq2seq.translator import Translator
 
@@ -43,6 +43,33 @@ def test_the_settings_beside_a_score_are_those_that_it_depends_on():
         "beam_size=3, penalty_form=power, length_penalty=1.5, max_length_factor=2.0, max_length_offset=10"
     )
     assert describe_decoding(DecodeConfig(beam_size=1)) == "beam_size=1, max_length_factor=2.0, max_length_offset=10"
+
+
+def test_what_is_to_be_said_of_a_line_is_said_once_with_its_number_in_the_whole_set(
+    tiny_bundle, tmp_path, monkeypatch, caplog
+):
+    decode = DecodeConfig(beam_size=1, max_length=6, max_source_length=3, long_lines=LongLines.truncate)
+    callback = ValidationBleu(Translator(tiny_bundle), RawText(SOURCE, TARGET), decode, "en", 0, tmp_path / "s")
+    trainer = MagicMock(spec=pytorch_lightning.Trainer, loggers=[], global_step=7)
+    module = MagicMock(spec=pytorch_lightning.LightningModule)
+    callback.on_validation_epoch_end(trainer, module)
+    whole = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert any("line 5 " in message for message in whole)
+    assert len(whole) < len(SOURCE)
+    caplog.clear()
+    places = "seq2seq.training.validation."
+    monkeypatch.setattr(places + "num_ranks", lambda: 2)
+    theirs = {list: ["line 5 of another rank"], dict: dict.fromkeys(range(5), "")}
+    monkeypatch.setattr(places + "gather_over_ranks", lambda value: [value, theirs[type(value)]])
+    for number in (1, 0):  # another rank says nothing; what it would say comes to rank 0
+        monkeypatch.setattr(places + "rank", lambda number=number: number)
+        callback.on_validation_epoch_end(trainer, module)
+    said = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    mine = share_of_lines(SOURCE, 0, 2)
+    assert said == [
+        *(message for message in whole if any(f"line {line + 1} " in message for line in mine)),
+        "line 5 of another rank",
+    ]
 
 
 def test_lines_are_dealt_out_by_length_none_twice_and_each_share_in_order():
