@@ -99,7 +99,8 @@ class KeptCheckpoints(ModelCheckpoint):
         if there.keys() != kept.keys() and kept and state_dict["best_k_models"] is there:
             best = (min if self.mode == "min" else max)(there, key=lambda path: float(there[path]), default="")
             state_dict |= {"best_model_path": best, "best_model_score": there.get(best)}
-        super().load_state_dict(state_dict)
+        if state_dict["dirpath"] == self.dirpath:  # else the run goes on in another folder, and begins anew there
+            super().load_state_dict(state_dict)
 
 
 class LastCheckpoint(KeptCheckpoints):

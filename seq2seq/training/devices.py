@@ -5,13 +5,13 @@ import os
 
 import torch
 
-from seq2seq.config import Accelerator, OptimConfig, OptimizerKind, Precision, Strategy, TrainerConfig
+from seq2seq.config import Accelerator, Precision, Strategy, TrainerConfig
 from seq2seq.training.launch import place
 
 log = logging.getLogger(__name__)
 
 
-def check_devices(trainer: TrainerConfig, optim: OptimConfig) -> None:
+def check_devices(trainer: TrainerConfig) -> None:
     """Refuse devices that are not there, and what cannot be done on several.
 
     Raises:
@@ -33,19 +33,14 @@ def check_devices(trainer: TrainerConfig, optim: OptimConfig) -> None:
     if kind == "mps" and trainer.devices * trainer.num_nodes > 1:
         raise ValueError("Apple's mps trains on one device alone; set trainer.devices=1, or trainer.accelerator=cpu")
     if trainer.strategy is Strategy.fsdp:
-        _check_fsdp(trainer, optim)
+        _check_fsdp(trainer)
 
 
-def _check_fsdp(trainer: TrainerConfig, optim: OptimConfig) -> None:
+def _check_fsdp(trainer: TrainerConfig) -> None:
     if trainer.devices * trainer.num_nodes == 1:
         raise ValueError(
             "trainer.strategy=fsdp divides a model among devices, and there is one; set trainer.devices, or leave "
             "trainer=fsdp out"
-        )
-    if optim.optimizer in (OptimizerKind.muon, OptimizerKind.adafactor):
-        raise ValueError(
-            f"optim.optimizer={optim.optimizer.name} needs whole matrices, which trainer.strategy=fsdp divides; choose "
-            "optim.optimizer=adamw, or trainer.strategy=ddp"
         )
     if trainer.precision is Precision.fp16_mixed:
         raise ValueError(

@@ -83,7 +83,7 @@ def fit(
         Interrupted: if the process was sent a signal; there is a checkpoint to go on from then.
     """
     check_started(config.trainer)
-    check_devices(config.trainer, config.optim)
+    check_devices(config.trainer)
     meet(config.trainer.accelerator)
     with quiet_lightning():
         return _fit(config, Path(from_rank_zero(str(run_dir))), loggers, callbacks)

@@ -5,8 +5,10 @@ import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
+from lightning_fabric.loggers.logger import rank_zero_experiment
+from lightning_fabric.utilities.rank_zero import rank_zero_only
 from pytorch_lightning.loggers import CSVLogger, Logger
 from pytorch_lightning.loggers.csv_logs import ExperimentWriter
 
@@ -22,13 +24,23 @@ class MetricsCsv(CSVLogger):
 
     def __init__(self, save_dir: str) -> None:
         super().__init__(save_dir, name="", version="")
+        self._row_before: tuple[int | None, dict[str, Any]] = None, {}
 
     @property
+    @rank_zero_experiment
     def experiment(self) -> ExperimentWriter:
         """The writer, which knows the rows and columns of a run that is resumed."""
         if self._experiment is None:
             self._experiment = _Writer(log_dir=self.log_dir)
         return cast(ExperimentWriter, self._experiment)
+
+    @rank_zero_only
+    def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
+        """Add a row, if it is not the one before again: Lightning says the last values once more when a run ends."""
+        row = {name: value for name, value in metrics.items() if name != "epoch"}
+        if (step, row) != self._row_before:
+            self._row_before = step, row
+            super().log_metrics(metrics, step)
 
     def go_on_from(self, step: int) -> None:
         """Forget the rows of later steps, which are going to be taken again."""

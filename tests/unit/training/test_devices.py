@@ -6,10 +6,8 @@ import os
 import pytest
 import torch
 
-from seq2seq.config import Accelerator, OptimConfig, OptimizerKind, Precision, Strategy, TrainerConfig
+from seq2seq.config import Accelerator, Precision, Strategy, TrainerConfig
 from seq2seq.training.devices import check_devices, share_threads
-
-OPTIM = OptimConfig()
 
 
 def trainer(**options):
@@ -32,43 +30,41 @@ def gpus(monkeypatch):
 @pytest.mark.parametrize("wanted", [Accelerator.gpu, Accelerator.mps])
 def test_a_device_that_is_not_there_is_refused(gpus, wanted):
     with pytest.raises(ValueError, match=f"trainer.accelerator={wanted.name} is not there: .*trainer=ddp_cpu"):
-        check_devices(trainer(accelerator=wanted), OPTIM)
+        check_devices(trainer(accelerator=wanted))
 
 
 @pytest.mark.parametrize("wanted", [Accelerator.gpu, Accelerator.auto])
 def test_more_gpus_than_there_are_are_refused(gpus, wanted):
     gpus(2)
-    check_devices(trainer(accelerator=wanted, devices=2), OPTIM)
+    check_devices(trainer(accelerator=wanted, devices=2))
     with pytest.raises(ValueError, match=r"trainer.devices=3, but torch finds 2 GPUs; choose at most so many"):
-        check_devices(trainer(accelerator=wanted, devices=3), OPTIM)
+        check_devices(trainer(accelerator=wanted, devices=3))
 
 
 @pytest.mark.parametrize("wanted", [Accelerator.gpu, Accelerator.auto, Accelerator.mps])
 def test_apples_gpu_is_one_device(gpus, wanted):
     gpus(0, mps=True)
-    check_devices(trainer(accelerator=wanted), OPTIM)
+    check_devices(trainer(accelerator=wanted))
     with pytest.raises(ValueError, match=r"mps trains on one device alone; set trainer.devices=1"):
-        check_devices(trainer(accelerator=wanted, devices=2), OPTIM)
+        check_devices(trainer(accelerator=wanted, devices=2))
 
 
 def test_a_cpu_has_as_many_processes_as_are_wanted(gpus):
-    check_devices(trainer(devices=7, num_nodes=2), OPTIM)
+    check_devices(trainer(devices=7, num_nodes=2))
 
 
 @pytest.mark.parametrize(
-    ("options", "optimizer", "message"),
+    ("options", "message"),
     [
-        ({"devices": 1}, OptimizerKind.adamw, "divides a model among devices, and there is one"),
-        ({}, OptimizerKind.muon, "optim.optimizer=muon needs whole matrices, .* or trainer.strategy=ddp"),
-        ({}, OptimizerKind.adafactor, "optim.optimizer=adafactor needs whole matrices"),
-        ({"precision": Precision.fp16_mixed}, OptimizerKind.adamw, "choose trainer.precision=bf16_mixed"),
+        ({"devices": 1}, "divides a model among devices, and there is one"),
+        ({"precision": Precision.fp16_mixed}, "choose trainer.precision=bf16_mixed"),
     ],
 )
-def test_what_cannot_be_divided_is_refused(gpus, options, optimizer, message):
+def test_what_cannot_be_divided_is_refused(gpus, options, message):
     divided = {"strategy": Strategy.fsdp, "devices": 2}
-    check_devices(trainer(**divided), OPTIM)
+    check_devices(trainer(**divided))
     with pytest.raises(ValueError, match=message):
-        check_devices(trainer(**(divided | options)), OptimConfig(optimizer=optimizer))
+        check_devices(trainer(**(divided | options)))
 
 
 @pytest.mark.parametrize(

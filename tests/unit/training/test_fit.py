@@ -216,7 +216,6 @@ def test_a_new_run_does_not_go_into_the_folder_of_another(train_config, stopped)
         fit(train_config, stopped)
 
 
-@pytest.mark.filterwarnings("ignore:The dirpath has changed")  # said of the folder that the test is about
 def test_a_run_that_has_nothing_left_to_do_in_another_folder_says_so(train_config, stopped, tmp_path):
     config = dataclasses.replace(train_config, resume=str(stopped / "checkpoints" / "last.ckpt"))
     with pytest.raises(ValueError, match=r"no step was taken: resume=.* has reached the limits already; raise trainer"):
