@@ -262,18 +262,17 @@ def rate_picture(rates: Sequence[tuple[int, float]], width: int) -> list[str]:
     """
     first, last = rates[0][0], rates[-1][0]
     highest = max(rate for _, rate in rates)
+    peak = next(step for step, rate in rates if rate == highest)
     width = min(width, last - first + 1)
-    columns: list[float] = []
-    for column in range(width):
-        step = first + (last - first) * column / max(1, width - 1)
-        columns.append(min(rates, key=lambda pair: abs(pair[0] - step))[1])
+    scale = (last - first) / max(1, width - 1)
+    columns = [min(rates, key=lambda pair: abs(pair[0] - first - scale * column))[1] for column in range(width)]
+    columns[round((peak - first) / max(1.0, scale))] = highest  # which may lie between two columns
     lines = []
     for line in range(HEIGHT):
         below = HEIGHT - 1 - line
         filled = [min(8, max(0, round(8 * (HEIGHT * rate / highest - below)))) for rate in columns]
         label = f"{highest:.2e}" if line == 0 else "0" if line == HEIGHT - 1 else ""
         lines.append(f"{label:>9} │" + "".join(_EIGHTHS[eighths] for eighths in filled).rstrip())
-    peak = next(step for step, rate in rates if rate == highest)
     ends = f"step {first:,}", f"{last:,}"
     room = max(1, width - len(ends[0]) - len(ends[1]))
     said = f"highest at step {peak:,}, {rates[-1][1]:.2e} at the end"

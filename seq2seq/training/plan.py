@@ -156,7 +156,7 @@ def make_plan(config: TrainConfig, folder: Path, progress: Progress | None = Non
         rates=_rates(config, length.steps, run.module.total_steps),
         length=length,
         speed=speed,
-        disk=disk(config, run.model, trial.optimizer_bytes, folder),
+        disk=disk(config, run, trial.optimizer_bytes, folder),
         batch_tokens=config.data.batch_tokens,
         warnings=said,
     )

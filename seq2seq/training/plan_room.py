@@ -10,6 +10,7 @@ from seq2seq.inspection.cost import Sizes
 from seq2seq.inspection.memory import training_memory
 from seq2seq.models import Transformer
 from seq2seq.training.module import TrainingModule
+from seq2seq.training.preparation import Prepared
 from seq2seq.training.trial import Trial, Update, num_bytes
 
 _MASTER = ("weights", "gradients", "Adam's moments")
@@ -111,17 +112,21 @@ def _shape(batch: Any) -> tuple[int, int]:
     return int(ids.shape[0]), int(ids.shape[1])
 
 
-def disk(config: TrainConfig, model: Transformer, optimizer_bytes: int, folder: Path) -> Disk:
-    """What is kept of a run, at most.
+def disk(config: TrainConfig, run: Prepared, optimizer_bytes: int, folder: Path) -> Disk:
+    """What is kept of a run, at most. Every checkpoint has the tokenizers in it, so that it is a model by itself.
 
     Args:
         config: Every option.
-        model: The network.
+        run: Network and tokenizers.
         optimizer_bytes: Of the optimiser's state.
         folder: Where the run would be written.
     """
-    weights = num_bytes(model)
-    averaged = weights if config.optim.ema_decay is not None else 0
+    sides = {"source": run.tokenizers.source, "target": run.tokenizers.target}
+    if run.tokenizers.target is run.tokenizers.source:
+        del sides["target"]
+    texts = sum(len(content) for side, text in sides.items() for content in text.files(side).values())
+    weights = num_bytes(run.module) + texts
+    averaged = num_bytes(run.module) if config.optim.ema_decay is not None else 0
     whole = weights + averaged + optimizer_bytes
     place = folder.absolute()
     while not place.exists():
