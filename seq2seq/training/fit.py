@@ -30,6 +30,7 @@ from seq2seq.training.checkpoints import (
 from seq2seq.training.devices import check_devices, share_threads
 from seq2seq.training.distribution import barrier, from_rank_zero, rank
 from seq2seq.training.first_weights import fine_tuned, read_first_weights
+from seq2seq.training.host_memory import keep_freed_memory
 from seq2seq.training.interruption import Interruption
 from seq2seq.training.launch import check_started, cluster_environment, meet
 from seq2seq.training.limits import Limits
@@ -93,6 +94,7 @@ def _fit(config: TrainConfig, run_dir: Path, loggers: Sequence[Logger], callback
     _check_start(config, run_dir)
     monitor = monitored(config, own_metrics=bool(callbacks))
     share_threads(config.trainer)
+    keep_freed_memory()
     with told_by_rank_zero():
         config, run = _prepared(config, run_dir)
     folder = run_dir / "checkpoints"
