@@ -5,7 +5,6 @@ import re
 import shlex
 import shutil
 import sys
-import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -16,41 +15,14 @@ import typer
 
 from seq2seq import __version__
 from seq2seq.cli import UsageError, ranks
-from seq2seq.cli.options import check_overrides, explain, hint, schema
+from seq2seq.cli.options import check_overrides, hint, schema
+from seq2seq.cli.train_help import help_of_hydra
 from seq2seq.config import Task, TrainConfig, from_dict
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from omegaconf import DictConfig
-
-HEADER = """\
-Usage: seq2seq train [NAME=VALUE]... [GROUP=CHOICE]... [HYDRA FLAGS]
-
-Trains a Transformer on two text files, line n of one translating line n of the other: an encoder and a decoder
-(model=transformer_*), or one stack that reads both in a row (model=gpt_*, llama_*, qwen*). With data=text it is a
-language model of one text. The run's folder is outputs/<name>/<date>_<time>/; it ends up with checkpoints, metrics.csv
-and bundle/, which `seq2seq translate` takes, or `seq2seq generate`.
-
-Examples:
-  seq2seq train data.train_source=my.de data.train_target=my.en trainer.max_minutes=30
-  seq2seq train data=folder data.dir=corpus data.source_lang=de data.target_lang=en model=transformer_base
-  seq2seq train data.train_source=my.de data.train_target=my.en model=gpt_small
-  seq2seq train data=text data.train_text=my.txt model=gpt_small
-  seq2seq train data.train_source=my.de data.train_target=my.en init.from=BUNDLE optim.lr_factor=0.1
-  seq2seq train experiment=multi30k_de_en data.dir=multi30k
-  seq2seq train --plan experiment=demo           says what a run would be, with its time, and trains nothing
-  seq2seq train --multirun model.dropout=0.1,0.3 experiment=demo
-  seq2seq train --multirun hydra/sweeper=optuna hydra.sweeper.direction=maximize hydra.sweeper.n_trials=20 \
-      'model.dropout=interval(0.1,0.4)' experiment=demo
-  seq2seq train --cfg job experiment=demo        shows the composed options and trains nothing
-"""
-
-FOOTER = """\
-Flags: --help, --plan (with --json: for programs), --cfg job, --multirun, --config-dir FOLDER (your own YAML files
-beside ours), --config-name NAME, --info; `seq2seq train --hydra-help` lists all. Relative paths start
-where the command is typed.
-"""
 
 
 def conf_dir() -> Path:
@@ -72,24 +44,7 @@ def register() -> None:
     OmegaConf.register_new_resolver("required", required, replace=True)
     store = ConfigStore.instance()
     store.store(name="train_schema", node=schema(TrainConfig))
-    store.store(group="hydra/help", name="seq2seq", node=_help())
-
-
-def _help() -> dict[str, str]:
-    rows = [
-        textwrap.fill(text, width=120, initial_indent=f"  {f'{name}={default}':<40} ", subsequent_indent=" " * 43)
-        for name, default, text in explain()
-    ]
-    parts = [
-        HEADER,
-        "Groups, choose with GROUP=CHOICE:",
-        "$APP_CONFIG_GROUPS",
-        "Options and their defaults (a group's choice may set others; --cfg job shows what a run would get):",
-        *rows,
-        "",
-        FOOTER,
-    ]
-    return {"app_name": "seq2seq train", "header": "", "footer": "", "template": "\n".join(parts)}
+    store.store(group="hydra/help", name="seq2seq", node=help_of_hydra())
 
 
 def compose(cfg: "DictConfig") -> TrainConfig:
