@@ -40,9 +40,9 @@ class LoggedOptions(Callback):
 
         Lightning's own way logs a first value of the metric too, which no validation has given.
         """
-        if logger.experiment is None:  # on other ranks than the first
-            return
         writer = logger.experiment._get_file_writer()
+        if writer is None:  # other ranks than the first have a logger that does nothing
+            return
         for summary in hparams(self.options, {self.metric: 0.0}):  # type: ignore[no-untyped-call]
             writer.add_summary(summary)
 

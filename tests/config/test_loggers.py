@@ -3,10 +3,12 @@
 import sys
 import types
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.loggers import Logger, TensorBoardLogger
+from pytorch_lightning.utilities import rank_zero_only
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from seq2seq.cli.options import check_overrides, hint
@@ -98,6 +100,14 @@ def test_every_logger_is_told_the_options_once_and_metrics_csv_has_config_yaml_b
     events.Reload()
     assert "_hparams_/session_start_info" in events.summary_metadata
     assert events.Tags()["scalars"] == []  # no value of the metric before there is one
+
+
+def test_another_rank_than_the_first_tells_tensorboard_nothing(composed, tmp_path, monkeypatch):
+    monkeypatch.setattr(rank_zero_only, "rank", 1)
+    board = TensorBoardLogger(str(tmp_path), name="", version="board")
+    trainer = MagicMock(spec=Trainer, global_step=0, loggers=[board])
+    LoggedOptions(composed("data=phrasebook"), "valid/bleu").on_train_start(trainer, LightningModule())
+    assert not list(tmp_path.rglob("*tfevents*"))
 
 
 @pytest.mark.parametrize(
