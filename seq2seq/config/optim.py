@@ -66,7 +66,8 @@ class OptimConfig:
     ema_decay: float | None = None
     """Validation and the bundle use an exponential moving average of the weights with this decay; null is off."""
     r_drop: float = 0.0
-    """Weight of the divergence between two passes with different dropout (Wu et al. 2021, arXiv:2106.14448)."""
+    """Weight of the divergence between two passes with different dropout, the alpha of Wu et al. 2021,
+    arXiv:2106.14448, where 5 is usual for translation; 0 is off."""
     source_word_dropout: float = 0.0
     """Probability that a source piece is replaced by <unk> in training."""
     target_word_dropout: float = 0.0
@@ -124,7 +125,7 @@ class ScheduledSamplingConfig:
     """Target pieces that the decoder is given in training, in part replaced by what the model itself predicts."""
 
     rate: float = 0.0
-    """Share of pieces replaced at the end of the schedule; 0 is plain teacher forcing."""
+    """Share of pieces replaced at the end of the schedule, each or not for itself; 0 is plain teacher forcing."""
     schedule: MixingSchedule = MixingSchedule.linear
     """How the share rises."""
     start_step: int = 0
@@ -132,15 +133,15 @@ class ScheduledSamplingConfig:
     end_step: int = 10_000
     """Optimiser step from which on the share is `rate`."""
     replacement: Replacement = Replacement.argmax
-    """What stands in the place of a replaced piece."""
+    """What stands in the place of a replaced piece; never BOS, EOS or padding."""
     temperature: float = 1.0
     """sample, mixture: divides the logits."""
     passes: int = 2
     """Passes of the decoder a batch, each but the first on what the one before predicts (Duckworth et al. 2019)."""
     gradient: GradientThrough = GradientThrough.last
-    """Which passes learn."""
+    """Which passes learn; with `all` their losses are averaged, and gradients go through mixtures."""
     choice: MixingChoice = MixingChoice.random
-    """Which pieces are replaced."""
+    """Which pieces are replaced; by confidence, a piece that the rule replaces is with the schedule's share."""
     sure: float = 0.9
     """confidence: probability of the right piece above which the prediction stands in."""
     surest: float = 0.95

@@ -16,6 +16,7 @@ from seq2seq.models import DecoderOnly, Transformer
 from seq2seq.nn.embedding import Mixture
 from seq2seq.shapes import Bool, Float, Int, Tensor
 from seq2seq.text.special import SpecialIds
+from seq2seq.training.distribution import rank
 from seq2seq.training.exposure import free_running_target, free_running_text
 from seq2seq.training.loss import BatchLoss
 from seq2seq.training.module import perplexity
@@ -241,6 +242,8 @@ class LanguageModelModule(PassesModule):
         super().on_validation_epoch_end()
         sums = self.valid_sums
         units = self.extra_metrics(sums)
+        if rank() > 0:
+            return
         log.info(
             "step %d: valid perplexity %.2f a piece, %.3f nats a character, %.3f bits a byte",
             self.global_step,

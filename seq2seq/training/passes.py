@@ -1,5 +1,6 @@
 """From a batch to its loss in training: one pass over it, the passes of scheduled sampling, or the two of R-Drop."""
 
+import logging
 from abc import abstractmethod
 from dataclasses import replace
 from typing import Any
@@ -10,11 +11,14 @@ from seq2seq.config import GradientThrough
 from seq2seq.nn.embedding import Mixture
 from seq2seq.shapes import Bool, Float, Int, Tensor
 from seq2seq.text.special import SpecialIds
+from seq2seq.training.distribution import rank
 from seq2seq.training.loss import BatchLoss
 from seq2seq.training.module import TrainingModule
 from seq2seq.training.regularization import divergence
 from seq2seq.training.scheduled_sampling import Mixer, Target, mixing_rate
 from seq2seq.training.sums import Sums
+
+log = logging.getLogger(__name__)
 
 
 class PassesModule(TrainingModule):
@@ -152,6 +156,19 @@ class PassesModule(TrainingModule):
         hidden = self.read(batch)[:, -target.ids.shape[1] :]
         losses = self.losses(hidden, target.right, target.counted, self.smoothing)
         return replace(losses, further=self.exposure(batch, hidden, losses))
+
+    def on_validation_epoch_end(self) -> None:
+        """Say what training by teacher forcing does not show, too."""
+        super().on_validation_epoch_end()
+        metrics = PassesModule.extra_metrics(self, self.valid_sums)
+        free, gap = metrics["valid/free_running_accuracy"], metrics["valid/exposure_gap"]
+        if rank() == 0:
+            log.info(
+                "step %d: valid accuracy %.1f%% with the right pieces given, %.1f%% in free running",
+                self.global_step,
+                100 * (free + gap),
+                100 * free,
+            )
 
     def extra_metrics(self, sums: Sums) -> dict[str, float]:
         """Accuracy in free running, and how much lower it is than in teacher forcing at the same places."""

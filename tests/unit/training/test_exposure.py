@@ -1,5 +1,6 @@
 """Free running against a loop that reads everything anew at each step."""
 
+import logging
 import math
 
 import pytest
@@ -119,7 +120,7 @@ def test_a_models_own_greedy_output_has_no_gap(families, scrambled):
 
 @pytest.mark.parametrize("on_source", [False, True])
 def test_both_accuracies_and_their_gap_are_logged_over_all_batches_and_no_random_number_is_drawn(
-    families, scrambled, monkeypatch, on_source
+    families, scrambled, monkeypatch, caplog, on_source
 ):
     model = scrambled(families("gpt2"))
     net = TranslationModule(model, OptimConfig(loss_on_source=on_source), 24).eval()
@@ -131,13 +132,17 @@ def test_both_accuracies_and_their_gap_are_logged_over_all_batches_and_no_random
     for rows in ([0, 1, 2, 3], [4, 5]):
         batch = make_batch([SOURCES[i] for i in rows], [targets[i] for i in rows], SpecialIds(), SpecialIds())
         net.validation_step(batch, 0)
-    net.on_validation_epoch_end()
+    with caplog.at_level(logging.INFO):
+        net.on_validation_epoch_end()
     assert torch.equal(before, torch.get_rng_state())
     said = [free(model, source, length) for source, length in zip(SOURCES, LENGTHS, strict=True)]
     right = sum(a == b for one, two in zip(targets, said, strict=True) for a, b in zip(one, two, strict=True))
     assert logged["valid/free_running_accuracy"] == pytest.approx(right / 28)
     forced = logged["valid/teacher_forced_accuracy"]
     assert logged["valid/exposure_gap"] == pytest.approx(forced - right / 28)
+    assert caplog.messages == [
+        f"step 0: valid accuracy {100 * forced:.1f}% with the right pieces given, {right / 0.28:.1f}% in free running"
+    ]
     assert set(logged) - {"step"} <= set(VALIDATION_METRICS[DataKind.parallel])
     assert not model.training
 
