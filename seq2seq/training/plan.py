@@ -124,7 +124,7 @@ def make_plan(config: TrainConfig, folder: Path, progress: Progress | None = Non
         RuntimeError: if the steps on trial run out of memory.
     """
     tell = progress or (lambda what, share: None)
-    check_devices(config.trainer, config.optim)
+    check_devices(config.trainer)
     share_threads(config.trainer)
     with _warnings() as said:
         tell("reading the text", 0.0)
