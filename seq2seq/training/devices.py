@@ -17,7 +17,7 @@ def check_devices(trainer: TrainerConfig) -> None:
     Raises:
         ValueError: saying what to choose.
     """
-    wanted, kind = trainer.accelerator, _kind(trainer.accelerator)
+    wanted, kind = trainer.accelerator, device_kind(trainer.accelerator)
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}[kind]
     if not there:
         raise ValueError(
@@ -49,7 +49,7 @@ def _check_fsdp(trainer: TrainerConfig) -> None:
         )
 
 
-def _kind(wanted: Accelerator) -> str:
+def device_kind(wanted: Accelerator) -> str:
     """What torch calls the device that a run gets."""
     if wanted in (Accelerator.cpu, Accelerator.mps):
         return wanted.name
@@ -65,7 +65,7 @@ def share_threads(trainer: TrainerConfig) -> None:
         torch.set_num_threads(trainer.num_threads)
         return
     alone = trainer.devices == 1 or place() is None
-    if alone or _kind(trainer.accelerator) != "cpu" or "OMP_NUM_THREADS" in os.environ:
+    if alone or device_kind(trainer.accelerator) != "cpu" or "OMP_NUM_THREADS" in os.environ:
         return
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = max(1, cores // trainer.devices)

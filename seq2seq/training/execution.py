@@ -1,11 +1,10 @@
 """How the network computes in training, as the options say, and whether this machine can do it."""
 
-import torch
-
-from seq2seq.config import Accelerator, Architecture, Precision, TrainConfig, TrainerConfig
+from seq2seq.config import Architecture, Precision, TrainConfig, TrainerConfig
 from seq2seq.models.stack import Execution
 from seq2seq.nn.varlen import check_varlen
 from seq2seq.training.compilation import check_compiler
+from seq2seq.training.devices import device_kind
 
 
 def execution(trainer: TrainerConfig) -> Execution:
@@ -15,16 +14,6 @@ def execution(trainer: TrainerConfig) -> Execution:
         checkpointed=trainer.activation_checkpointing,
         padding_free=trainer.padding_free,
     )
-
-
-def device_kind(accelerator: Accelerator) -> str:
-    """Torch's name of the kind of device that training runs on here."""
-    if accelerator is not Accelerator.cpu:
-        if accelerator is not Accelerator.mps and torch.cuda.is_available():
-            return "cuda"
-        if torch.backends.mps.is_available():
-            return "mps"
-    return "cpu"
 
 
 def check_execution(config: TrainConfig) -> None:

@@ -11,7 +11,8 @@ from seq2seq.config import Accelerator, ModelConfig, Precision
 from seq2seq.models.stack import Execution
 from seq2seq.training import execution as execution_module
 from seq2seq.training.averaging import checkpoint_weights
-from seq2seq.training.execution import check_execution, device_kind, execution
+from seq2seq.training.devices import device_kind
+from seq2seq.training.execution import check_execution, execution
 from seq2seq.training.fit import fit
 from seq2seq.training.metrics_file import MetricsCsv
 from seq2seq.translator import Translator
