@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
@@ -13,8 +14,8 @@ class Dropout(nn.Module):
     """Zeroes each element with probability p in training and scales the rest by 1 / (1 - p).
 
     On a CPU, torch draws one float for each element with a single thread, which takes longer than the product
-    before it. Here one random byte decides, eight of them from each draw of torch's own generator (so seeds and
-    saved random states work as usual). A byte has 256 values, so p is rounded to the nearest 1/256 there (0.1
+    before it. Here one random byte decides, of a stream of their own that a draw of torch's generator seeds (so
+    seeds and saved random states work as usual). A byte has 256 values, so p is rounded to the nearest 1/256 there (0.1
     becomes 26/256 = 0.1016; the least is 1/256) and the scale is exact for the rounded value. On other devices, and in
     compiled code, this is torch's dropout.
 
@@ -75,10 +76,11 @@ class ByteChances:
 
     @staticmethod
     def draw(shape: torch.Size) -> Tensor:
-        """A random byte for each element, from torch's generator."""
+        """A random byte for each element, of a stream that torch's generator seeds, as it is slow in drawing many."""
         num_bytes = shape.numel()
-        draws = torch.empty((num_bytes + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
-        return draws.view(torch.uint8)[:num_bytes].view(shape)
+        seed = int(torch.randint(2**63 - 1, ()))
+        words = np.random.SFC64(seed).random_raw((num_bytes + 7) // 8)
+        return torch.from_numpy(words.view(np.uint8)[:num_bytes]).view(shape)
 
 
 def keep_scale(threshold: int) -> float:

@@ -127,6 +127,8 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         with torch.autocast(device, enabled=False):
             matrix = output.to(narrow)
             added = bias.to(narrow) if bias is not None else None
+            column_sums = matrix.sum(0, dtype=wide)
+            bias_sum = added.sum(dtype=wide) if added is not None else 0.0
             room = matrix.new_empty(min(chunk, len(rows)), len(matrix))
             for start in range(0, len(rows), chunk):
                 some, right = rows[start : start + chunk], targets[start : start + chunk]
@@ -134,17 +136,15 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
                 logits = _project(vectors, matrix, added, room[: len(some)]).to(wide)
                 picked, best = logits.gather(1, right[:, None]), logits.amax(-1, keepdim=True)
                 correct += (picked == best).sum()
-                mean = logits.mean(-1, keepdim=True) if smoothing else picked
                 total = logits.sub_(best).exp_().sum(-1, keepdim=True)
-                log_total = best + total.log()
-                nll += (log_total - picked).sum()
-                even += (log_total - mean).sum()
+                log_totals = (best + total.log()).sum()
+                nll += log_totals - picked.sum()
+                vector_sum = vectors.sum(0, dtype=wide)
+                even += log_totals - (vector_sum @ column_sums + len(some) * bias_sum) / len(matrix)
                 if any(part is not None for part in gradients):
-                    logits.div_(total)
-                    if smoothing:
-                        logits.sub_(smoothing / len(matrix))
-                    logits.scatter_add_(1, right[:, None], torch.full_like(picked, smoothing - 1))
-                    _add_gradients(gradients, logits, some, vectors, matrix)
+                    logits.scatter_add_(1, right[:, None], total * (smoothing - 1))
+                    _add_gradients(gradients, logits, total, some, vectors, matrix)
+                    _add_even_gradients(gradients, smoothing / len(matrix), some, vector_sum, column_sums)
         loss = (1 - smoothing) * nll + smoothing * even
         ctx.save_for_backward(*gradients)
         ctx.mark_non_differentiable(nll, correct)
@@ -165,19 +165,37 @@ def _project(vectors: Tensor, matrix: Tensor, bias: Tensor | None, out: Tensor) 
 
 
 def _add_gradients(
-    gradients: list[Tensor | None], of_logits: Tensor, rows: Tensor, vectors: Tensor, matrix: Tensor
+    gradients: list[Tensor | None], of_logits: Tensor, total: Tensor, rows: Tensor, vectors: Tensor, matrix: Tensor
 ) -> None:
-    """Add what a chunk contributes to the gradients of the vectors, the matrix and the bias that are wanted."""
+    """Add what a chunk contributes to the gradients of the vectors, the matrix and the bias that are wanted.
+
+    The rows of `of_logits` are still to be divided by `total`. In full precision that is done to what they are
+    multiplied with, which is smaller; in half precision they have to be brought into range first.
+    """
     of_hidden, of_output, of_bias = gradients
-    narrow = of_logits.to(matrix.dtype)
-    if of_hidden is not None:
-        of_hidden.index_copy_(0, rows, (narrow @ matrix).to(of_hidden.dtype))
-    if of_output is not None and narrow.dtype == of_output.dtype:
-        of_output.addmm_(narrow.t(), vectors)
-    elif of_output is not None:
-        of_output += narrow.t() @ vectors
     if of_bias is not None:
-        of_bias += of_logits.sum(0)
+        of_bias += of_logits.t() @ total.reciprocal()[:, 0]
+    if matrix.dtype != of_logits.dtype:
+        of_logits, total = (of_logits / total).to(matrix.dtype), torch.ones_like(total, dtype=matrix.dtype)
+    if of_hidden is not None:
+        of_hidden.index_copy_(0, rows, ((of_logits @ matrix) / total).to(of_hidden.dtype))
+    if of_output is not None and of_output.dtype == of_logits.dtype:
+        of_output.addmm_(of_logits.t(), vectors / total)
+    elif of_output is not None:
+        of_output += of_logits.t() @ vectors
+
+
+def _add_even_gradients(
+    gradients: list[Tensor | None], even: float, rows: Tensor, vector_sum: Tensor, column_sums: Tensor
+) -> None:
+    """Add what the mass spread evenly contributes: the same to each of the rows, and to each row of the matrix."""
+    of_hidden, of_output, of_bias = gradients
+    if even and of_hidden is not None:
+        of_hidden.index_add_(0, rows, column_sums.to(of_hidden.dtype).expand(len(rows), -1), alpha=-even)
+    if even and of_output is not None:
+        of_output.sub_(vector_sum, alpha=even)
+    if even and of_bias is not None:
+        of_bias.sub_(even * len(rows))
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:

@@ -144,7 +144,8 @@ def test_under_autocast_the_products_are_narrow_and_the_sums_wide(dtype):
         assert logits.dtype is dtype
     expected, expected_nll = smoothed_cross_entropy(logits, targets, 0.1)
     assert loss.dtype is nll.dtype is torch.float32
-    torch.testing.assert_close((loss, nll), (expected, expected_nll), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(nll, expected_nll, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(loss, expected, rtol=1e-3, atol=1e-5)  # the mean of the logits is not rounded to `dtype`
     for gradient, other in zip(torch.autograd.grad(loss, parts), torch.autograd.grad(expected, parts), strict=True):
         assert gradient.dtype is torch.float32
         torch.testing.assert_close(gradient, other, rtol=2e-2, atol=2e-2)
