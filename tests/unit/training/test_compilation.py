@@ -37,7 +37,7 @@ def batch(rows, source, target):
     tgt_valid[-1:, target - 1 :] = False
     return src, src_valid, tgt, tgt_valid
 
-def model_of(decoder_only=False, layers=3, dropout=0.0):
+def model_of(decoder_only=False, layers=2, dropout=0.0):
     kind = dict(num_encoder_layers=layers)
     if decoder_only:
         kind = dict(
@@ -82,7 +82,7 @@ def test_one_graph_for_all_blocks_of_a_kind_and_all_shapes_of_batches():
     found = in_a_process(
         f"""
         torch.compile = partial(plain_compile, backend=counting, fullgraph=True)
-        plain = model_of(dropout=0.0)
+        plain = model_of()
         other = copy.deepcopy(plain)
         other.execute(Execution(compiled=True))
         compare(plain, other, {SHAPES})
@@ -117,7 +117,7 @@ def test_compiled_machine_code_gives_the_numbers_of_the_plain_pass():
         f"""
         for decoder_only in (False, True):
             for checkpointed in (False, True):
-                plain = model_of(decoder_only, layers=2)
+                plain = model_of(decoder_only)
                 other = copy.deepcopy(plain)
                 other.execute(Execution(compiled=True, checkpointed=checkpointed))
                 compare(plain, other, {SHAPES})
