@@ -22,6 +22,7 @@ from seq2seq.training.batch_size import with_batch_tokens, worst_update
 from seq2seq.training.data_module import ParallelDataModule
 from seq2seq.training.devices import check_devices, share_threads
 from seq2seq.training.first_weights import fine_tuned, read_first_weights
+from seq2seq.training.host_memory import keep_freed_memory
 from seq2seq.training.plan_room import Disk, Memory, disk, memory
 from seq2seq.training.preparation import Prepared, prepare
 from seq2seq.training.schedule import last_step, learning_rate
@@ -137,6 +138,7 @@ def make_plan(config: TrainConfig, folder: Path, progress: Progress | None = Non
         text = _text(config, run)
         run.module.total_steps = last_step(config, text.steps_an_epoch)
         advise(config, text.steps_an_epoch)
+    keep_freed_memory()  # as training does
     trial = _timed(config, run, lambda done: tell("taking steps", 0.25 + 0.45 * done))
     tell("taking a step with the longest rows", 0.7)
     largest = worst_update(run.data, config.data.batch_tokens)
