@@ -10,20 +10,11 @@ Source:
 
 import inspect
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
 from seq2seq.nn.positions import Places
 from seq2seq.shapes import Bool, Float, Int, Tensor
-
-if TYPE_CHECKING:
-    from torch.nn.attention.varlen import varlen_attn
-else:
-    try:
-        from torch.nn.attention.varlen import varlen_attn
-    except ImportError:  # older torch, which `check_varlen` refuses
-        varlen_attn = None
 
 WIDEST_HEAD = 256
 """The widest head that the kernel takes; widths must be multiples of 8."""
@@ -126,6 +117,9 @@ def attend_packed(
     if not query.shape[2] or not key.shape[2]:
         # the kernel takes no empty batch, which a rank gets for which nothing is left; the result hangs on all inputs
         return query * 0 + (key.sum() + value.sum()) * 0
+    # here, for it brings torch's compiler along, which takes more than a second to load
+    from torch.nn.attention.varlen import varlen_attn
+
     device = query.device.type
     mixed = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
     dtype = torch.get_autocast_dtype(device) if mixed else query.dtype
@@ -155,8 +149,7 @@ def check_varlen(d_head: int, attention_dropout: float) -> None:
         ValueError: saying what is missing.
     """
     instead = "or choose trainer.padding_free=false, the padded pass, which gives the same numbers"
-    parameters = inspect.signature(varlen_attn).parameters if varlen_attn is not None else {}
-    if not {"window_size", "enable_gqa"} <= parameters.keys():
+    if not {"window_size", "enable_gqa"} <= _kernel_parameters():
         raise ValueError(
             f"trainer.padding_free=true needs torch.nn.attention.varlen as torch 2.13 has it, this is torch "
             f"{torch.__version__}; install a newer torch, {instead}"
@@ -182,3 +175,12 @@ def check_varlen(d_head: int, attention_dropout: float) -> None:
             f"trainer.padding_free=true needs a GPU of compute capability {CAPABILITY[0]}.{CAPABILITY[1]} or more "
             f"(Ampere), got {capability[0]}.{capability[1]} ({torch.cuda.get_device_name()}); use another, {instead}"
         )
+
+
+def _kernel_parameters() -> set[str]:
+    """Names of what the kernel of this torch takes; none where there is no such kernel."""
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return set()
+    return set(inspect.signature(varlen_attn).parameters)

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.nn.attention import varlen
 from torch.nn.functional import scaled_dot_product_attention
 
 from seq2seq.models import DecoderOnly
 from seq2seq.models.stack import Execution
-from seq2seq.nn import varlen
 from seq2seq.nn.embedding import Mixture
 from seq2seq.nn.masks import causal_mask, padding_mask
 from seq2seq.nn.varlen import PackedMask, Packing, attend_packed

@@ -4,12 +4,14 @@ That the results are right is in tests/parity/test_padding_free_parity.py.
 """
 
 import inspect
+import subprocess
+import sys
 
 import pytest
 import torch
+from torch.nn.attention import varlen
 from torch.nn.attention.varlen import varlen_attn
 
-from seq2seq.nn import varlen
 from seq2seq.nn.positions import Places
 from seq2seq.nn.varlen import PackedMask, Packing, attend_packed, check_varlen
 
@@ -106,7 +108,7 @@ def test_torchs_own_function_takes_the_call_and_gives_gradients_of_the_right_sha
 
 
 def test_torch_without_the_kernel_is_refused(monkeypatch):
-    monkeypatch.setattr(varlen, "varlen_attn", None)
+    monkeypatch.setitem(sys.modules, "torch.nn.attention.varlen", None)
     with pytest.raises(ValueError, match=r"as torch 2\.13 has it, this is torch .*; install a newer torch, or choose"):
         check_varlen(64, 0.0)
 
@@ -145,3 +147,9 @@ def test_a_gpu_of_before_ampere_is_refused_and_one_of_after_is_not(monkeypatch):
         check_varlen(64, 0.0)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
     check_varlen(64, 0.0)
+
+
+def test_a_translator_is_loaded_without_torchs_compiler():
+    program = "import sys, seq2seq.translator; print('torch._dynamo' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, encoding="utf-8")
+    assert found.stdout.strip() == "False"

@@ -129,8 +129,8 @@ def test_compiled_machine_code_gives_the_numbers_of_the_plain_pass():
 def test_blocks_without_padding_are_one_graph_too():
     found = in_a_process(
         """
+        from torch.nn.attention import varlen
         from torch.nn.functional import scaled_dot_product_attention
-        from seq2seq.nn import varlen
 
         torch.compile = partial(plain_compile, backend=counting, fullgraph=True)
 
