@@ -39,6 +39,7 @@ from seq2seq.training.preparation import Prepared, prepare
 from seq2seq.training.progress import TrainingProgress
 from seq2seq.training.provenance import provenance
 from seq2seq.training.quiet import quiet_lightning, told_by_rank_zero
+from seq2seq.training.report import REPORT_FILE, write_report
 from seq2seq.training.run_folder import bundle_from_checkpoints, check_same_tokenizers, check_unused, task_of, write_run
 from seq2seq.training.schedule import last_step
 from seq2seq.training.strategy import LIGHTNING_PRECISION, WholeWeights, build_strategy, half_weights
@@ -137,8 +138,9 @@ def _prepared(config: TrainConfig, run_dir: Path) -> tuple[TrainConfig, Prepared
         f"{run.model.num_parameters():,}",
         100 * run.data.padding_share(),
     )
-    run.module.total_steps = last_step(config, run.data.steps_an_epoch())
-    advise(config, run.data.steps_an_epoch())
+    steps_an_epoch = run.data.steps_an_epoch()
+    run.module.total_steps = last_step(config, steps_an_epoch)
+    advise(config, steps_an_epoch)
     advise_on_vocabulary(config, run.tokenizers, run.data)
     return config, run
 
@@ -209,6 +211,19 @@ def _write_bundle(
         monitor.metric,
         f"{score:.4f}" if score is not None else "none",
     )
+    if config.trainer.report:
+        _write_report(run_dir)
+
+
+def _write_report(run_dir: Path) -> None:
+    """Write the page of the run. The run is done by then, and nothing that goes wrong here undoes it."""
+    file = run_dir / REPORT_FILE
+    try:
+        write_report([run_dir], file)
+    except (ValueError, OSError) as problem:
+        log.warning("%s could not be written: %s; `seq2seq report %s` tries again", file, problem, run_dir)
+    else:
+        log.info("curves, sample translations, options and versions are in %s", file)
 
 
 def _callbacks(trainer: Trainer) -> list[Callback]:

@@ -236,6 +236,7 @@ def run_config(kind: str, corpus: tuple[Path, Path], families: Callable[..., Mod
             average_last=0,
             accelerator=Accelerator.cpu,
             num_threads=1,
+            report=False,
         ),
     )
 

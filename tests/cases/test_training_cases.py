@@ -47,7 +47,13 @@ def config(copy_corpus):
         optim=OptimConfig(warmup_steps=10),
         decode=DecodeConfig(beam_size=1, max_length=3),
         trainer=TrainerConfig(
-            max_steps=10, validate_every=50, log_every=1, num_samples=0, accelerator=Accelerator.cpu, num_threads=1
+            max_steps=10,
+            validate_every=50,
+            log_every=1,
+            num_samples=0,
+            accelerator=Accelerator.cpu,
+            num_threads=1,
+            report=False,
         ),
     )
 

@@ -64,7 +64,9 @@ def train_config(corpus_files) -> TrainConfig:
         ),
         optim=OptimConfig(warmup_steps=20),
         decode=DecodeConfig(beam_size=1),
-        trainer=TrainerConfig(max_steps=6, validate_every=3, log_every=2, accelerator=Accelerator.cpu, num_threads=1),
+        trainer=TrainerConfig(
+            max_steps=6, validate_every=3, log_every=2, accelerator=Accelerator.cpu, num_threads=1, report=False
+        ),
     )
 
 

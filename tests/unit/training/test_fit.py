@@ -85,6 +85,28 @@ def test_a_run_writes_all_that_its_folder_promises(train_config, tmp_path, caplo
     samples = [json.loads(line) for line in (run / "samples.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
     assert [sample["step"] for sample in samples] == [3, 3, 3, 6, 6, 6]
     assert "bundle written from" in caplog.text
+    assert not (run / "report.html").exists()
+
+
+def test_a_run_ends_with_its_report(train_config, tmp_path, caplog):
+    run = tmp_path / "run"
+    config = dataclasses.replace(train_config, trainer=dataclasses.replace(train_config.trainer, report=True))
+    with caplog.at_level(logging.INFO):
+        fit(config, run, [MetricsCsv(str(run))])
+    page = (run / "report.html").read_text(encoding="utf-8")
+    for metric in ("Loss (nats a piece)", "Share of right pieces", "Learning rate", "Norm of the gradients"):
+        assert metric in page
+    assert f"options and versions are in {run / 'report.html'}" in caplog.text
+
+
+def test_a_report_that_cannot_be_written_does_not_undo_the_run(train_config, tmp_path, caplog):
+    run = tmp_path / "run"
+    (run / "report.html").mkdir(parents=True)
+    trainer = dataclasses.replace(train_config.trainer, report=True, max_steps=1)
+    result = fit(dataclasses.replace(train_config, trainer=trainer), run)
+    assert result.bundle.is_dir()
+    assert "report.html could not be written: " in caplog.text
+    assert f"`seq2seq report {run}` tries again" in caplog.text
 
 
 def test_e4_validation_bleu_is_the_bleu_of_the_bundle_with_the_settings_printed(train_config, tmp_path, caplog):
