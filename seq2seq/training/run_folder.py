@@ -6,6 +6,7 @@ tokenizer/       described.json, and the files of one tokenizer or of two, as in
 checkpoints/     last.ckpt, best_step_*.ckpt, recent_step_*.ckpt
 metrics.csv, tensorboard/, samples.jsonl, train.log
 bundle/          the model to use, written at the end
+report.html      curves, samples, options and versions on one page
 """
 
 import json
