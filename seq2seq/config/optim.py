@@ -131,7 +131,7 @@ class ScheduledSamplingConfig:
     start_step: int = 0
     """Optimiser step up to which nothing is replaced."""
     end_step: int = 10_000
-    """Optimiser step from which on the share is `rate`."""
+    """Optimiser step from which on the share is `rate`; constant needs none."""
     replacement: Replacement = Replacement.argmax
     """What stands in the place of a replaced piece; never BOS, EOS or padding."""
     temperature: float = 1.0
@@ -151,7 +151,7 @@ class ScheduledSamplingConfig:
         require(0 <= self.rate <= 1, f"rate={self.rate} is no share of the target's pieces; choose 0 to 1")
         require(self.start_step >= 0, f"start_step={self.start_step} is negative")
         require(
-            self.end_step >= self.start_step,
+            self.end_step >= self.start_step or self.schedule is MixingSchedule.constant,
             f"end_step={self.end_step} is before start_step={self.start_step}; choose a later one",
         )
         positive("temperature", self.temperature)

@@ -6,10 +6,20 @@ from itertools import chain
 
 import numpy as np
 
-from seq2seq.config import DECAYING, ModelConfig, NormPlacement, OptimizerKind, TokenizerKind, TrainConfig
+from seq2seq.config import (
+    DECAYING,
+    ModelConfig,
+    NormPlacement,
+    OptimizerKind,
+    ScheduledSamplingConfig,
+    TokenizerKind,
+    TrainConfig,
+)
 from seq2seq.text.tokenizer import Tokenizer
 from seq2seq.training.data_module import EpochDataModule, ParallelDataModule, Tokenizers
+from seq2seq.training.idle_options import idle_options
 from seq2seq.training.schedule import last_step, peak_rate
+from seq2seq.training.scheduled_sampling import mixing_rate
 from seq2seq.training.text_data_module import TextDataModule
 
 log = logging.getLogger(__name__)
@@ -54,6 +64,9 @@ def advise(config: TrainConfig, steps_an_epoch: int) -> None:
             warmup,
             max(1, steps // 10),
         )
+    for sentence in idle_options(config):
+        log.warning("%s", sentence)
+    _advise_sampling(config.scheduled_sampling, steps)
     if config.model.norm_placement is NormPlacement.post:
         _advise_post(config.model, warmup, steps)
     if config.init.from_ is not None:
@@ -65,6 +78,25 @@ def advise(config: TrainConfig, steps_an_epoch: int) -> None:
             config.optim.schedule.name,
             last_step(config, steps_an_epoch),
             config.trainer.max_minutes,
+        )
+
+
+def _advise_sampling(sampling: ScheduledSamplingConfig, steps: int | None) -> None:
+    """Warn of scheduled sampling whose share has hardly risen when the run ends."""
+    if steps is None or sampling.rate == 0:
+        return
+    reached = mixing_rate(steps, sampling)
+    if reached < sampling.rate / 2:
+        log.warning(
+            "this run takes at most %d steps, at which scheduled sampling replaces %.3g of the pieces and not yet "
+            "scheduled_sampling.rate=%g; choose an earlier scheduled_sampling.start_step or end_step than %d and %d, "
+            "for example scheduled_sampling.end_step=%d",
+            steps,
+            reached,
+            sampling.rate,
+            sampling.start_step,
+            sampling.end_step,
+            max(1, steps // 2),
         )
 
 

@@ -9,8 +9,11 @@ import pytest
 
 from seq2seq.config import (
     InitConfig,
+    MixingSchedule,
     NormPlacement,
     OptimizerKind,
+    Replacement,
+    ScheduledSamplingConfig,
     ScheduleKind,
     TokenizerConfig,
     TokenizerKind,
@@ -28,7 +31,7 @@ from seq2seq.training.text_data_module import TextDataModule
 def said(train_config, caplog):
     """What is said of a run with some options changed, beside warm-up that is too long for it."""
 
-    def run(steps=None, epochs=5, init=None, optim=None, max_minutes=None, **model):
+    def run(steps=None, epochs=5, init=None, optim=None, max_minutes=None, sampling=None, **model):
         caplog.clear()
         config = dataclasses.replace(
             train_config,
@@ -38,6 +41,7 @@ def said(train_config, caplog):
                 train_config.trainer, max_steps=steps, max_epochs=epochs, max_minutes=max_minutes
             ),
             init=init or InitConfig(),
+            scheduled_sampling=ScheduledSamplingConfig(**(sampling or {})),
         )
         with caplog.at_level(logging.INFO):
             advise(config, steps_an_epoch=1000)
@@ -108,6 +112,46 @@ def test_a_decay_that_the_minutes_may_cut_off_is_said(said):
     assert "optim.schedule=linear goes down until step 5000; if trainer.max_minutes=30 ends the run before that" in text
     assert said(optim=optim | {"total_steps": 900}, max_minutes=30.0) == ""
     assert said(max_minutes=30.0) == ""
+
+
+@pytest.mark.parametrize(
+    ("optim", "sampling", "sentence"),
+    [
+        ({"schedule": "linear", "lr": 1e-4, "lr_factor": 0.1}, {}, "lr_factor=0.1 does nothing: optim.lr=0.0001 is"),
+        ({"muon_lr": 0.1}, {}, "optim.muon_lr=0.1 does nothing: optim.optimizer=adam has no use for it"),
+        ({"optimizer": "adafactor", "beta2": 0.9}, {}, "optim.beta2=0.9 does nothing: optim.optimizer=adafactor has"),
+        ({"decay_share": 0.5}, {}, "optim.decay_share=0.5 does nothing: optim.schedule=noam has no use for it"),
+        ({}, {"passes": 3}, "scheduled_sampling.passes=3 does nothing: scheduled_sampling.rate=0 is off; give it"),
+        ({}, {"rate": 0.5, "temperature": 0.5}, "temperature=0.5 does nothing: scheduled_sampling.replacement=argmax"),
+        ({}, {"rate": 0.5, "sure": 0.5}, "sure=0.5 does nothing: scheduled_sampling.choice=random has no use for it"),
+    ],
+)
+def test_an_option_that_another_one_makes_idle_is_named(said, optim, sampling, sentence):
+    kinds = {"schedule": ScheduleKind, "optimizer": OptimizerKind}
+    optim = {name: kinds[name][value] if name in kinds else value for name, value in optim.items()}
+    assert sentence in said(optim={"warmup_steps": 400} | optim, sampling={"end_step": 900} | sampling)
+
+
+def test_options_that_do_something_are_not_commented_on(said):
+    muon = {"warmup_steps": 400, "optimizer": OptimizerKind.muon, "muon_lr": 0.1, "beta2": 0.9}
+    drawn = {"rate": 0.5, "end_step": 900, "replacement": Replacement.sample, "temperature": 0.5, "passes": 3}
+    assert said(optim=muon, sampling=drawn) == ""
+
+
+def test_two_equal_passes_of_r_drop_are_warned_about(said):
+    optim = {"warmup_steps": 400, "r_drop": 5.0}
+    assert said(optim=optim) == ""
+    assert "optim.r_drop=5.0 does nothing: without model.dropout its two passes" in said(optim=optim, dropout=0.0)
+
+
+def test_scheduled_sampling_that_hardly_begins_before_the_end_is_warned_about(said):
+    text = said(sampling={"rate": 0.5, "end_step": 10_001})
+    assert "at most 5000 steps, at which scheduled sampling replaces 0.25 of the pieces and not yet" in text
+    assert "for example scheduled_sampling.end_step=2500" in text
+    assert said(sampling={"rate": 0.5, "end_step": 10_000}) == ""
+    constant = {"rate": 0.5, "schedule": MixingSchedule.constant}
+    assert said(sampling=constant | {"start_step": 4999}) == ""
+    assert "replaces 0 of the pieces" in said(sampling=constant | {"start_step": 20_000})
 
 
 def parallel(config, text, tokenizers):
