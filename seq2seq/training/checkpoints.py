@@ -205,12 +205,16 @@ def check_complete(path: str | Path) -> None:
     path = Path(path)
     wanted = "expected a run's checkpoints/last.ckpt"
     if not path.is_file():
-        raise FileNotFoundError(f"resume={path} does not exist; {_before(path) or wanted}")
+        problem = "is a folder" if path.is_dir() else "does not exist"
+        raise FileNotFoundError(f"resume={path} {problem}; {_before(path) or wanted}")
     problem = damage(path)
     if problem is not None and _before(path):
         raise ValueError(f"resume={path} is damaged ({problem}); {_before(path)}")
-    if not read_checkpoint(path).get("optimizer_states"):
-        raise ValueError(f"resume={path} holds weights alone, without the optimiser's state; {wanted}")
+    match read_checkpoint(path).get("optimizer_states"):
+        case [{"param_groups": [{"params": _}, *_]}, *_]:
+            pass
+        case _:
+            raise ValueError(f"resume={path} holds weights alone, without the optimiser's state; {wanted}")
     if problem is not None:
         raise ValueError(f"resume={path} is damaged ({problem}), and there is no {BEFORE_LAST} beside it; begin anew")
 

@@ -137,6 +137,30 @@ def test_a_damaged_last_checkpoint_is_found_and_the_one_before_offered(tmp_path,
     check_complete(before)
 
 
+@pytest.mark.parametrize("place", [4, 6, 8, 10, 28, 42], ids=lambda place: f"byte {place} of an entry")
+def test_a_checkpoint_whose_list_of_parts_is_changed_is_damaged(tmp_path, place):
+    save(tmp_path, 1)
+    save(tmp_path, 2)
+    last = tmp_path / "last.ckpt"
+    data = bytearray(last.read_bytes())
+    data[data.index(b"PK\x01\x02") + place] ^= 0xFF
+    last.write_bytes(data)
+    with pytest.raises(ValueError, match=r"last\.ckpt is damaged \(.+\); go on from resume=.*/before_last\.ckpt"):
+        check_complete(last)
+
+
+def test_a_folder_is_no_checkpoint(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"resume=.* is a folder; expected a run's checkpoints/last\.ckpt"):
+        check_complete(tmp_path)
+
+
+@pytest.mark.parametrize("states", [5, "abc", [1], [{}], [{"param_groups": []}]], ids=repr)
+def test_a_foreign_checkpoint_without_an_optimizers_state_is_refused(tmp_path, states):
+    torch.save({"state_dict": {}, "optimizer_states": states}, tmp_path / "last.ckpt")
+    with pytest.raises(ValueError, match=r"holds weights alone, without the optimiser's state; expected"):
+        check_complete(tmp_path / "last.ckpt")
+
+
 def test_a_missing_last_checkpoint_is_told_and_the_one_before_offered(tmp_path):
     save(tmp_path, 1, "before_last.ckpt")
     with pytest.raises(FileNotFoundError, match=r"last\.ckpt does not exist; go on from resume=.*/before_last\.ckpt"):
