@@ -57,8 +57,11 @@ class OptimConfig:
     0.1 for translation and 0 for a language model."""
     clip_norm: float | None = 1.0
     """Gradients are scaled down to this joint 2-norm; null is off."""
+    skip_norm: float | None = None
+    """A step whose gradients have a larger joint 2-norm is skipped and counted, as one whose gradients are not finite
+    always is; null skips no other ones. The usual norms are in the log as train/grad_norm."""
     max_bad_steps: int = 10
-    """Steps in a row whose gradients are not finite (they are skipped and counted) before the run ends."""
+    """Skipped steps in a row before the run ends."""
     loss_on_source: bool = False
     """Decoder-only translation: the pieces of the source are predicted, and counted in the loss, too."""
     loss_chunk: int | None = 2048
@@ -76,7 +79,7 @@ class OptimConfig:
     def __post_init__(self) -> None:
         for name in ("lr_factor", "eps", "muon_lr", "max_bad_steps"):
             positive(name, getattr(self, name))
-        for name in ("lr", "total_steps", "clip_norm", "loss_chunk"):
+        for name in ("lr", "total_steps", "clip_norm", "skip_norm", "loss_chunk"):
             if getattr(self, name) is not None:
                 positive(name, getattr(self, name))
         for name in ("beta1", "beta2", "muon_momentum", "source_word_dropout", "target_word_dropout"):

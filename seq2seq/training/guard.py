@@ -1,4 +1,4 @@
-"""Clips gradients, skips optimiser steps whose gradients are not finite, and ends a run that has nothing but those."""
+"""Clips gradients, skips optimiser steps that would spoil the weights, and ends a run that has nothing but those."""
 
 import logging
 import math
@@ -25,10 +25,11 @@ class StepGuard:
 
     Args:
         most: Skipped steps in a row before the run ends.
+        largest: Norm of the gradients above which a step is skipped, too; None for those alone that are not finite.
     """
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, most: int, largest: float | None = None) -> None:
+        self.most, self.largest = most, largest
         self.skipped = 0
         self.in_a_row = 0
         self.checkpoint: Path | None = None
@@ -49,7 +50,7 @@ class StepGuard:
         Raises:
             BadStepsError: after `most` skipped steps in a row.
         """
-        if math.isfinite(norm):
+        if math.isfinite(norm) and (self.largest is None or norm <= self.largest):
             self.in_a_row = 0
             return True
         self.skipped += 1
@@ -62,9 +63,10 @@ class StepGuard:
             self.in_a_row,
         )
         if self.in_a_row >= self.most:
+            above = f" or above optim.skip_norm={self.largest}" if self.largest is not None else ""
             raise BadStepsError(
-                f"the gradients of {self.in_a_row} steps in a row are not finite (optim.max_bad_steps={self.most}), "
-                f"step {step} cannot be taken; {self._remedy()} with a lower learning rate (optim.lr or "
+                f"the gradients of {self.in_a_row} steps in a row are not finite{above} (optim.max_bad_steps="
+                f"{self.most}), step {step} cannot be taken; {self._remedy()} with a lower learning rate (optim.lr or "
                 "optim.lr_factor), a longer optim.warmup_steps, a smaller optim.clip_norm, or trainer.precision=fp32"
             )
         return False

@@ -65,7 +65,7 @@ class TrainingModule(LightningModule, ABC):
         self.log_every = log_every
         self.sampling = sampling or ScheduledSamplingConfig()
         self.total_steps = total_steps
-        self.guard = StepGuard(optim.max_bad_steps)
+        self.guard = StepGuard(optim.max_bad_steps, optim.skip_norm)
         self.average = MovingAverage(optim.ema_decay) if optim.ema_decay is not None else None
         self.rank_states: list[dict[str, Any]] = []
         self.step_began: dict[str, Any] | None = None

@@ -65,6 +65,18 @@ def test_finite_norms_pass_and_others_are_counted():
     assert guard.state_dict() == {"skipped": 3, "in_a_row": 0}
 
 
+def test_norms_above_a_limit_are_skipped_too():
+    guard = StepGuard(2, largest=5.0)
+    assert [guard.accepts(norm, 3) for norm in (5.0, 5.1, 4.9, math.nan)] == [True, False, True, False]
+    with pytest.raises(BadStepsError, match=r"2 steps in a row are not finite or above optim\.skip_norm=5\.0 \(optim"):
+        guard.accepts(6.0, 3)
+
+
+def test_the_limit_reaches_the_steps_of_a_run(train_config, tmp_path):
+    with pytest.raises(ValueError, match=r"the gradients of 3 steps in a row are not finite or above optim\.skip_norm"):
+        fit(with_optim(train_config, skip_norm=1e-6, max_bad_steps=3), tmp_path / "run")
+
+
 def test_several_in_a_row_are_trouble_and_a_single_one_is_none():
     guard = StepGuard(5)
     seen = [(guard.accepts(norm, 1), guard.in_trouble)[1] for norm in (math.nan, math.nan, 1.0, math.nan)]
