@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
@@ -16,7 +16,7 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from seq2seq.config import Accelerator, TrainerConfig
+from seq2seq.config import Accelerator, MixingSchedule, TrainerConfig
 from seq2seq.shapes import Tensor
 from seq2seq.training.distribution import alone
 from seq2seq.training.memory_use import forget_peak, peak_bytes
@@ -49,7 +49,7 @@ def try_steps(
     updates: Sequence[Update],
     after_step: Callable[[], None] | None = None,
 ) -> Trial:
-    """Take the steps on one device of this process.
+    """Take the steps on one device of this process, with as much scheduled sampling as the run will have in the end.
 
     Args:
         config: Device and precision.
@@ -62,6 +62,8 @@ def try_steps(
     """
     with alone(), _random_numbers_kept(), quiet_lightning():
         copied = copy.deepcopy(module)
+        if module.sampling.rate > 0:  # which has not begun yet in the first steps of a run
+            copied.sampling = replace(module.sampling, schedule=MixingSchedule.constant, start_step=0)
         watch = _Watch(after_step)
         trainer = Trainer(
             logger=False,

@@ -7,7 +7,7 @@ import pytest
 import torch
 import yaml
 
-from seq2seq.config import BatchTokens, Strategy
+from seq2seq.config import BatchTokens, ScheduledSamplingConfig, Strategy
 from seq2seq.training import batch_size
 from seq2seq.training.averaging import checkpoint_weights
 from seq2seq.training.batch_size import Bounds, find_bounds, largest_that_fits, with_batch_tokens, worst_update
@@ -144,6 +144,21 @@ def test_steps_on_trial_change_nothing_and_write_nothing(run, auto_config, tmp_p
     assert (len(found.seconds), len(told), found.device) == (3, 3, "cpu")
     trained = sum(weight.numel() for weight in run.model.parameters())
     assert 2 * 4 * trained <= found.optimizer_bytes < 2 * 4 * trained + 4000  # Adam's moments, and counts of steps
+
+
+def test_steps_on_trial_have_the_scheduled_sampling_of_later_steps(auto_config, run, monkeypatch):
+    shares = []
+    honest = type(run.module)._sampled_loss
+
+    def noted(module, batch, given, share):
+        shares.append(share)
+        return honest(module, batch, given, share)
+
+    monkeypatch.setattr(type(run.module), "_sampled_loss", noted)
+    run.module.sampling = ScheduledSamplingConfig(rate=0.4, start_step=500, end_step=900)
+    try_steps(auto_config.trainer, run.module, [worst_update(run.data, 150)])
+    assert shares == [0.4]
+    assert run.module.sampling.start_step == 500
 
 
 def test_the_peak_of_this_process_is_measured_anew():
