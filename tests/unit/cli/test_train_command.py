@@ -118,6 +118,34 @@ def test_a_run_is_resumed_from_inside_its_checkpoints(fit, tmp_path, monkeypatch
     assert fit.calls[0][1] == tmp_path / "old"
 
 
+@pytest.mark.parametrize(("folder", "up"), [("one", ".."), ("two/deeper", "../..")])
+def test_r7_relative_paths_start_where_the_command_is_typed(fit, tmp_path, monkeypatch, capsys, folder, up):
+    seen = []
+
+    def noted(config, run_dir, loggers=(), callbacks=()):
+        paths = [config.data.train_source, config.data.train_target, config.resume or "none"]
+        seen.append([run_dir, *(Path(path).resolve() for path in paths)])
+        return fit(config, run_dir, loggers, callbacks)
+
+    monkeypatch.setattr(sys.modules["seq2seq.training.fit"], "fit", noted)
+    here = tmp_path / folder
+    (here / "old" / "checkpoints").mkdir(parents=True)
+    (here / "old" / "config.yaml").write_text("", encoding="utf-8")
+    monkeypatch.chdir(here)
+
+    text = [f"data.train_source={up}/a.de", f"data.train_target={up}/a.en", "logger=csv"]
+    run([*text, "hydra.run.dir=new"])
+    run([*text, "resume=old/checkpoints/last.ckpt"])
+
+    files = [tmp_path / "a.de", tmp_path / "a.en"]
+    assert seen == [
+        [here / "new", *files, here / "none"],
+        [here / "old", *files, here / "old" / "checkpoints" / "last.ckpt"],
+    ]
+    assert capsys.readouterr().out.splitlines() == ["new/bundle", "old/bundle"]
+    assert fit.calls[0][2][0].save_dir == str(here / "new")
+
+
 def test_the_next_command_is_printed_as_a_shell_takes_it(fit, capsys):
     run([*FILES, "hydra.run.dir='a b'"])
     assert "seq2seq translate 'a b/bundle' INPUT" in capsys.readouterr().err
