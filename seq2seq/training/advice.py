@@ -66,7 +66,7 @@ def advise(config: TrainConfig, steps_an_epoch: int) -> None:
         )
     for sentence in idle_options(config):
         log.warning("%s", sentence)
-    _advise_sampling(config.scheduled_sampling, steps)
+    advise_on_sampling(config.scheduled_sampling, steps)
     if config.model.norm_placement is NormPlacement.post:
         _advise_post(config.model, warmup, steps)
     if config.init.from_ is not None:
@@ -81,8 +81,13 @@ def advise(config: TrainConfig, steps_an_epoch: int) -> None:
         )
 
 
-def _advise_sampling(sampling: ScheduledSamplingConfig, steps: int | None) -> None:
-    """Warn of scheduled sampling whose share has hardly risen when the run ends."""
+def advise_on_sampling(sampling: ScheduledSamplingConfig, steps: int | None) -> None:
+    """Warn of scheduled sampling whose share has hardly risen when the run ends.
+
+    Args:
+        sampling: The options.
+        steps: The most that the run takes; None where that is not known.
+    """
     if steps is None or sampling.rate == 0:
         return
     reached = mixing_rate(steps, sampling)

@@ -17,7 +17,7 @@ from seq2seq.bundle import Bundle
 from seq2seq.config import DataKind, TrainConfig
 from seq2seq.inspection.cost import Sizes, parameter_parts
 from seq2seq.nn.device import evaluation
-from seq2seq.training.advice import advise
+from seq2seq.training.advice import advise, advise_on_sampling, advise_on_vocabulary
 from seq2seq.training.batch_size import with_batch_tokens, worst_update
 from seq2seq.training.data_module import ParallelDataModule
 from seq2seq.training.devices import check_devices, share_threads
@@ -138,6 +138,7 @@ def make_plan(config: TrainConfig, folder: Path, progress: Progress | None = Non
         text = _text(config, run)
         run.module.total_steps = last_step(config, text.steps_an_epoch)
         advise(config, text.steps_an_epoch)
+        advise_on_vocabulary(config, run.tokenizers, run.data)
     keep_freed_memory()  # as training does
     trial = _timed(config, run, lambda done: tell("taking steps", 0.25 + 0.45 * done))
     tell("taking a step with the longest rows", 0.7)
@@ -146,6 +147,10 @@ def make_plan(config: TrainConfig, folder: Path, progress: Progress | None = Non
     tell("validating a part", 0.85)
     validation = _validation_seconds(config, run)
     length, speed = _length_and_speed(config, text, trial, validation)
+    if length.by == "max_minutes":  # how many steps that is was not known before
+        with _warnings() as late:
+            advise_on_sampling(config.scheduled_sampling, length.steps)
+        said += late
     parameters = run.model.num_parameters()
     tell("done", 1.0)
     return Plan(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from seq2seq.config import BatchTokens, ModelConfig, OptimConfig, OptimizerKind, Precision
-from seq2seq.training import batch_size, plan
+from seq2seq.config import BatchTokens, ModelConfig, OptimConfig, OptimizerKind, Precision, ScheduledSamplingConfig
+from seq2seq.training import advice, batch_size, plan
 from seq2seq.training.batch_size import worst_update
 from seq2seq.training.fit import fit
 from seq2seq.training.plan import make_plan
@@ -137,17 +137,21 @@ def test_validations_take_their_share_of_the_minutes(seconds, expected):
 
 
 def test_a_run_limited_by_minutes_says_how_far_it_comes(train_config):
-    found = make_plan(change(train_config, max_steps=None, max_minutes=0.2), Path("x"))
+    late = dataclasses.replace(train_config, scheduled_sampling=ScheduledSamplingConfig(rate=0.5, end_step=10**7))
+    found = make_plan(change(late, max_steps=None, max_minutes=0.2), Path("x"))
 
     assert found.length.by == "max_minutes"
     assert found.length.steps > 1
     assert found.length.epochs == found.length.steps / found.text.steps_an_epoch
+    assert any("and not yet scheduled_sampling.rate=0.5" in warning for warning in found.warnings)
 
 
 def test_warnings_are_part_of_the_plan_and_the_search_for_the_size_of_a_batch_too(train_config, monkeypatch, caplog):
     monkeypatch.setattr(batch_size, "LEAST_STEPS", 14)
+    monkeypatch.setattr(advice, "RARE", 10**6)
     with caplog.at_level(logging.INFO):
         found = make_plan(change(train_config, batch_tokens=BatchTokens.auto), Path("x"))
 
     assert any("warm-up" in warning for warning in found.warnings)
+    assert any("100% of the" in warning and "next to nothing is learned" in warning for warning in found.warnings)
     assert f"data.batch_tokens={found.batch_tokens}: " in caplog.text
