@@ -163,8 +163,10 @@ def _signals_passed_on(members: Sequence[_Member]) -> Iterator[list[int]]:
     if threading.current_thread() is not threading.main_thread():
         yield received
         return
-    names = ("SIGINT", "SIGTERM", "SIGHUP")
-    before = {signum: signal.signal(signum, pass_on) for name in names if (signum := getattr(signal, name, None))}
+    kinds = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as `nohup` sets it
+        kinds.append(signal.SIGHUP)
+    before = {signum: signal.signal(signum, pass_on) for signum in kinds}
     try:
         yield received
     finally:

@@ -1,4 +1,5 @@
-"""A run that is asked to stop, by Ctrl-C, SIGTERM or a cluster's SIGUSR1, ends where it can be gone on from exactly.
+"""A run that is asked to stop, by Ctrl-C, SIGTERM, a closed terminal or a cluster's SIGUSR1, ends where it can be gone
+on from exactly.
 
 The first signal is noted. Before the next step all processes agree that one of them was asked, so that they stop at the
 same step; `checkpoints/last.ckpt` is written; the command ends with 128 + the signal's number. A validation that is
@@ -89,7 +90,8 @@ class Interruption(Callback):
         _asked = None
         if threading.current_thread() is threading.main_thread():
             for signum in _signals():
-                signal.signal(signum, _take_note)
+                if signum is not getattr(signal, "SIGHUP", None) or signal.getsignal(signum) is not signal.SIG_IGN:
+                    signal.signal(signum, _take_note)  # a terminal that is closed is nothing to what `nohup` started
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Stop before a step, its batch not touched yet."""
@@ -145,10 +147,22 @@ def _level(count: _ReadyCompletedTracker, to: str) -> None:
 
 def _signals() -> tuple[int, ...]:
     """What a run may be asked to stop by, the most urgent first."""
-    here = place()
+    here, kinds = place(), [signal.SIGINT, signal.SIGTERM]
     if here is not None and here.by == "SLURM" and hasattr(signal, "SIGUSR1"):
-        return signal.SIGINT, signal.SIGTERM, signal.SIGUSR1
-    return signal.SIGINT, signal.SIGTERM
+        kinds.append(signal.SIGUSR1)
+    if hasattr(signal, "SIGHUP"):
+        kinds.append(signal.SIGHUP)
+    return tuple(kinds)
+
+
+def _say(line: str) -> None:
+    """Write a line on standard error, or, when the terminal was closed, have all that follows go nowhere."""
+    try:
+        os.write(2, line.encode())
+    except OSError:  # the bar would end the run by the same error, before its checkpoint
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 2)
+        os.close(null)
 
 
 def _take_note(signum: int, frame: FrameType | None) -> None:
@@ -163,6 +177,6 @@ def _take_note(signum: int, frame: FrameType | None) -> None:
     if here is None or here.rank == 0:
         # not by `logging`, which may be in the middle of a line
         name = signal.Signals(signum).name
-        os.write(2, f"{name}: stopping after this step; once more ends at once, without a checkpoint\n".encode())
+        _say(f"{name}: stopping after this step; once more ends at once, without a checkpoint\n")
     if _cuts_short:
         raise Interrupted(signum)

@@ -153,6 +153,35 @@ def test_the_second_signal_ends_the_process_at_once(monkeypatch, capfd):
     assert ended == [130]
 
 
+def test_a_closed_terminal_leaves_a_checkpoint_and_one_that_nohup_takes_care_of_does_not_stop(changed, tmp_path):
+    config = changed(validate_every=None)
+    with pytest.raises(Interrupted) as stopped:
+        fit(config, tmp_path / "closed", callbacks=[Sends([("before a step", 3)], signal.SIGHUP)])
+    assert stopped.value.code == 128 + signal.SIGHUP
+    assert torch.load(tmp_path / "closed" / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 4
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        short = dataclasses.replace(config, trainer=dataclasses.replace(config.trainer, max_steps=4))
+        assert fit(short, tmp_path / "nohup", callbacks=[Sends([("before a step", 3)], signal.SIGHUP)]).steps == 4
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_what_is_said_to_a_terminal_that_was_closed_goes_nowhere_from_then_on():
+    kept, (reader, writer) = os.dup(2), os.pipe()
+    before = signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    try:
+        os.dup2(writer, 2)
+        os.close(reader)
+        interruption._say("stopping\n")
+        assert os.write(2, b"the bar\n") == 8
+    finally:
+        os.dup2(kept, 2)
+        for descriptor in (kept, writer):
+            os.close(descriptor)
+        signal.signal(signal.SIGPIPE, before)
+
+
 def test_work_that_is_cut_short_is_not_even_begun_after_a_signal(monkeypatch):
     monkeypatch.setattr(interruption, "_asked", int(signal.SIGINT))
     begun = []
