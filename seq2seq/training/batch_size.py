@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from seq2seq.config import BatchTokens, Strategy, TrainConfig, TrainerConfig
 from seq2seq.corpus.batching import EncodedPairs
 from seq2seq.nn.device import find_device
@@ -16,6 +14,7 @@ from seq2seq.training.data_module import EpochDataModule, ParallelDataModule
 from seq2seq.training.distribution import gather_over_ranks, num_ranks
 from seq2seq.training.memory_use import GB, give_back, memory_for_us
 from seq2seq.training.module import TrainingModule
+from seq2seq.training.options_file import read_options
 from seq2seq.training.text_data_module import TextDataModule
 from seq2seq.training.trial import Update, num_bytes, try_steps
 
@@ -83,8 +82,7 @@ def _of_the_run(checkpoint: Path) -> int:
             f"trainer.batch_tokens=auto goes on with the size of a batch that the run began with, but {file} does not "
             "exist; give trainer.batch_tokens=given and data.batch_tokens"
         )
-    tokens: int = yaml.safe_load(file.read_text(encoding="utf-8"))["data"]["batch_tokens"]
-    return tokens
+    return read_options(file.parent).data.batch_tokens
 
 
 def _search(config: TrainConfig, data: EpochDataModule, module: TrainingModule) -> tuple[int, str]:

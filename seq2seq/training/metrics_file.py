@@ -43,12 +43,19 @@ class MetricsCsv(CSVLogger):
             super().log_metrics(metrics, step)
 
     def go_on_from(self, step: int) -> None:
-        """Forget the rows of later steps, which are going to be taken again."""
+        """Forget the rows of later steps, which are going to be taken again.
+
+        Raises:
+            ValueError: if the file is damaged.
+        """
         file = Path(self.log_dir) / ExperimentWriter.NAME_METRICS_FILE
         if not file.is_file():
             return
         rows = csv.DictReader(io.StringIO(_whole_lines(file), newline=""))
-        kept = [row for row in rows if int(row["step"]) <= step]
+        try:
+            kept = [row for row in rows if int(row["step"]) <= step]
+        except (KeyError, TypeError, ValueError, csv.Error) as problem:
+            raise ValueError(f"{file} is damaged: expected rows with a step; mend it or move it away") from problem
         write_whole(file, _as_csv(rows.fieldnames or [], kept))
 
 
@@ -81,13 +88,22 @@ def logs_go_on_from(loggers: Sequence[Logger], samples: Path, step: int) -> None
         loggers: The run's; one `MetricsCsv` among them or none.
         samples: A file of JSON lines, each with its step.
         step: The last one that counts.
+
+    Raises:
+        ValueError: if one of the files is damaged.
     """
     for logger in loggers:
         if isinstance(logger, MetricsCsv):
             logger.go_on_from(step)
     if samples.is_file():
         lines = _whole_lines(samples).split("\n")[:-1]
-        write_whole(samples, "".join(line + "\n" for line in lines if json.loads(line)["step"] <= step))
+        try:
+            kept = [line for line in lines if json.loads(line)["step"] <= step]
+        except (KeyError, TypeError, ValueError) as problem:
+            raise ValueError(
+                f"{samples} is damaged: expected samples with a step; mend it or move it away"
+            ) from problem
+        write_whole(samples, "".join(line + "\n" for line in kept))
 
 
 def _whole_lines(file: Path) -> str:

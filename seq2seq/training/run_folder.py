@@ -20,13 +20,14 @@ import torch
 import yaml
 
 from seq2seq.bundle import Bundle
-from seq2seq.config import DataKind, Task, TrainConfig, from_dict, to_dict
+from seq2seq.config import DataKind, Task, TrainConfig, to_dict
 from seq2seq.models import build_model
 from seq2seq.shapes import Tensor
 from seq2seq.text.load import load_tokenizer
 from seq2seq.text.sentence_piece import SentencePieceTokenizer
 from seq2seq.training.averaging import RUN_FILES, average_checkpoints, read_checkpoint
 from seq2seq.training.data_module import Tokenizers
+from seq2seq.training.options_file import read_facts, read_options
 from seq2seq.training.whole_file import whole_file, write_whole
 
 DESCRIPTION_FILE = "described.json"
@@ -83,15 +84,10 @@ def read_run(run_dir: str | Path) -> tuple[TrainConfig, Tokenizers, dict[str, An
 
     Raises:
         FileNotFoundError: if the folder is not a run's.
+        ValueError: if its files are damaged.
     """
     run_dir = Path(run_dir)
-    file = run_dir / "config.yaml"
-    if not file.is_file():
-        raise FileNotFoundError(
-            f"{run_dir} is not the folder of a run: it has no config.yaml; expected outputs/<name>/<date>_<time>"
-        )
-    config = from_dict(TrainConfig, yaml.safe_load(file.read_text(encoding="utf-8")))
-    facts = json.loads((run_dir / "run.json").read_text(encoding="utf-8"))
+    config, facts = read_options(run_dir), read_facts(run_dir)
     return config, _read_tokenizers(run_dir / "tokenizer"), facts
 
 
@@ -160,7 +156,10 @@ def _described(folder: Path) -> dict[str, dict[str, Any]]:
     """What the tokenizers of a run say of themselves, by side; runs of before that have SentencePiece models only."""
     file = folder / DESCRIPTION_FILE
     if file.is_file():
-        described: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+        try:
+            described: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError as problem:
+            raise ValueError(f"{file} is damaged: {problem}") from problem
         return described
     files = {side: folder / f"{side}.spm" for side in ("source", "target")}
     return {side: SentencePieceTokenizer.load(file).describe() for side, file in files.items() if file.is_file()}

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import io
 import json
 import math
 import typing
@@ -11,9 +12,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from seq2seq.config import TrainConfig, from_dict, option_name, to_dict
+from seq2seq.config import TrainConfig, option_name, to_dict
+from seq2seq.training.options_file import read_facts, read_options
 
 
 @dataclass(frozen=True)
@@ -71,21 +71,16 @@ def read_history(run_dir: str | Path) -> RunHistory:
 
     Raises:
         FileNotFoundError: if the folder is not a run's.
-        ValueError: if metrics.csv, samples.jsonl or config.yaml cannot be read.
+        ValueError: if metrics.csv, samples.jsonl, config.yaml or run.json cannot be read.
     """
     run_dir = Path(run_dir)
-    if not (run_dir / "config.yaml").is_file():
-        raise FileNotFoundError(
-            f"{run_dir} is not the folder of a run: it has no config.yaml; expected outputs/<name>/<date>_<time>"
-        )
-    config = from_dict(TrainConfig, yaml.safe_load((run_dir / "config.yaml").read_text(encoding="utf-8")))
-    facts = run_dir / "run.json"
+    config = read_options(run_dir)
     return RunHistory(
         name="/".join(run_dir.resolve().parts[-2:]),
         metrics=_read_metrics(run_dir / "metrics.csv"),
         samples=_read_samples(run_dir / "samples.jsonl"),
         config=to_dict(config),
-        facts=json.loads(facts.read_text(encoding="utf-8")) if facts.is_file() else {},
+        facts=read_facts(run_dir) if (run_dir / "run.json").is_file() else {},
     )
 
 
@@ -93,16 +88,20 @@ def _read_metrics(file: Path) -> dict[str, Series]:
     if not file.is_file():
         return {}
     found: dict[str, dict[int, float]] = {}
-    with file.open(encoding="utf-8", newline="") as stream:
-        for number, row in enumerate(csv.DictReader(stream), start=2):
-            try:
-                step = int(float(row.pop("step")))
-                values = {name: float(text) for name, text in row.items() if text}
-            except (KeyError, TypeError, ValueError) as problem:
-                raise ValueError(f"{file}, line {number}: expected a step and numbers, got {row}") from problem
-            for name, value in values.items():
-                if math.isfinite(value):
-                    found.setdefault(name, {})[step] = value  # a step that was logged twice counts once
+    try:
+        text = file.read_text(encoding="utf-8")
+        rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    except (csv.Error, UnicodeDecodeError) as problem:
+        raise ValueError(f"{file} is damaged: {problem}") from problem
+    for number, row in enumerate(rows, start=2):
+        try:
+            step = int(float(row.pop("step")))
+            values = {name: float(text) for name, text in row.items() if text}
+        except (KeyError, OverflowError, TypeError, ValueError) as problem:
+            raise ValueError(f"{file}, line {number}: expected a step and numbers, got {row}") from problem
+        for name, value in values.items():
+            if math.isfinite(value):
+                found.setdefault(name, {})[step] = value  # a step that was logged twice counts once
     ordered = {name: sorted(points.items()) for name, points in found.items()}
     return {
         name: Series([step for step, _ in points], [value for _, value in points]) for name, points in ordered.items()
@@ -113,7 +112,11 @@ def _read_samples(file: Path) -> list[SampleLine]:
     if not file.is_file():
         return []
     lines: dict[tuple[int | None, str], SampleLine] = {}
-    for number, text in enumerate(file.read_text(encoding="utf-8").split("\n"), start=1):
+    try:
+        content = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as problem:
+        raise ValueError(f"{file} is damaged: {problem}") from problem
+    for number, text in enumerate(content.split("\n"), start=1):
         if not text:
             continue
         try:

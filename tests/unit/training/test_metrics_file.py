@@ -3,10 +3,11 @@
 import csv
 import dataclasses
 
+import pytest
 from lightning_fabric.utilities.rank_zero import rank_zero_only
 
 from seq2seq.training.fit import fit
-from seq2seq.training.metrics_file import MetricsCsv
+from seq2seq.training.metrics_file import MetricsCsv, logs_go_on_from
 
 
 def rows(folder):
@@ -42,3 +43,13 @@ def test_ranks_but_the_first_write_nothing(tmp_path, monkeypatch):
     logger.experiment.log_metrics({"a": 1.0}, 3)
     logger.save()
     assert not (tmp_path / "run").exists()
+
+
+def test_damaged_files_of_a_run_that_goes_on_are_told_by_their_names(tmp_path):
+    samples = tmp_path / "samples.jsonl"
+    samples.write_text("nonsense\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"samples\.jsonl is damaged: expected samples with a step"):
+        logs_go_on_from([], samples, 3)
+    (tmp_path / "metrics.csv").write_text("foo,bar\n1,2\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"metrics\.csv is damaged: expected rows with a step"):
+        logs_go_on_from([MetricsCsv(str(tmp_path))], samples, 3)

@@ -160,3 +160,26 @@ def test_a_folder_that_is_no_run_and_damaged_files_are_refused(run_dir, tmp_path
     (run_dir / "metrics.csv").write_text("step,train/loss\n2,much\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"metrics\.csv, line 2: expected a step and numbers"):
         read_history(run_dir)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "told"),
+    [
+        ("config.yaml", b"{{{", r"config\.yaml is damaged: while parsing"),
+        ("config.yaml", b"", r"config\.yaml is damaged: expected the options of a run, got None"),
+        ("config.yaml", b"\xff", r"config\.yaml is damaged: 'utf-8'"),
+        ("config.yaml", b"modle: {}\n", r"config\.yaml: .*modle"),
+        ("run.json", b"{", r"run\.json is damaged: Expecting property name"),
+        ("run.json", b"[1]", r"run\.json is damaged: expected the facts of a run, got \[1\]"),
+        ("run.json", b'{"versions": [1]}', r"run\.json is damaged: expected names and values as versions, got \[1\]"),
+        ("run.json", b'{"data": {"train.en": 3}}', r"run\.json is damaged: expected lines and sha256 of train\.en"),
+        ("metrics.csv", b"step,train/loss\ninf,2\n", r"metrics\.csv, line 2: expected a step and numbers"),
+        ("metrics.csv", b"step,train/loss\n1," + b"1" * 200_000, r"metrics\.csv is damaged: field larger than"),
+        ("metrics.csv", b"step,train/loss\n\xff,1\n", r"metrics\.csv is damaged: 'utf-8'"),
+        ("samples.jsonl", b"\xff\n", r"samples\.jsonl is damaged: 'utf-8'"),
+    ],
+)
+def test_a_damaged_file_of_a_run_is_told_by_its_name(run_dir, file, content, told):
+    (run_dir / file).write_bytes(content)
+    with pytest.raises(ValueError, match=told):
+        read_history(run_dir)
