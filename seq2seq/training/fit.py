@@ -15,6 +15,7 @@ from seq2seq.config import FinalWeights, Task, TrainConfig
 from seq2seq.training.advice import advise, advise_on_vocabulary
 from seq2seq.training.averaging import latest_checkpoints
 from seq2seq.training.batch_size import with_batch_tokens
+from seq2seq.training.changed_run import tell_changes
 from seq2seq.training.checkpoint_io import WholeCheckpoints
 from seq2seq.training.checkpoints import (
     Monitor,
@@ -130,6 +131,8 @@ def _prepared(config: TrainConfig, run_dir: Path) -> tuple[TrainConfig, Prepared
         check_same_model(config.resume, run.model.state_dict(), num_trained, config.optim)
         check_same_tokenizers(Path(config.resume).absolute().parent.parent, run.tokenizers)
     config = with_batch_tokens(config, run.data, run.module)
+    if config.resume is not None:
+        tell_changes(config, run.fingerprint)
     if rank() == 0:
         facts = provenance(run.fingerprint, config.seed)
         write_run(run_dir, config, run.tokenizers, facts | ({"init": first.facts} if first is not None else {}))
@@ -190,10 +193,8 @@ def _write_bundle(
     config: TrainConfig, run_dir: Path, trainer: Trainer, best: ModelCheckpoint, monitor: Monitor
 ) -> None:
     if not (run_dir / "checkpoints" / "last.ckpt").exists():
-        raise ValueError(
-            f"no step was taken: resume={config.resume} has reached the limits already; raise trainer.max_steps, "
-            "max_epochs or max_minutes"
-        )
+        why = f"resume={config.resume} has reached the limits already" if config.resume else "time was up before one"
+        raise ValueError(f"no step was taken: {why}; raise trainer.max_steps, max_epochs or max_minutes")
     if any(isinstance(back, EarlyStopping) and back.wait_count >= back.patience for back in _callbacks(trainer)):
         log.info(
             "ended at step %d: %s has not improved in %s validations (trainer.patience)",
