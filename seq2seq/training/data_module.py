@@ -1,6 +1,7 @@
 """Encoded text and its batches, epoch by epoch."""
 
 import logging
+import signal
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -115,6 +116,7 @@ class EpochDataModule(LightningDataModule, ABC):
             batch_sampler=UpdateSampler(batches, self.accumulate, done, rank(), self.num_ranks),
             collate_fn=tuple,
             num_workers=self.config.num_workers,
+            worker_init_fn=leave_signals_to_the_run,
             # A loader draws a seed each time it is iterated: from a generator of its own, or validating more often
             # would change the dropout masks that follow.
             generator=torch.Generator(),
@@ -125,6 +127,18 @@ class EpochDataModule(LightningDataModule, ABC):
         data, batches = self.validation()
         own = share(batches, rank(), self.num_ranks)
         return DataLoader(data, sampler=own, batch_size=None, num_workers=0, generator=torch.Generator())
+
+
+def leave_signals_to_the_run(worker: int) -> None:
+    """Have a loader's worker pass over the signals that stop a run: it ends with the process that it works for.
+
+    Ctrl-C reaches the whole group of processes, as do the signals of some schedulers; a worker that they ended would
+    end the run with an error, before its checkpoint is written.
+    """
+    del worker
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):  # Windows has no SIGHUP
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
 
 
 class ParallelDataModule(EpochDataModule):

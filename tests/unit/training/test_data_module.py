@@ -2,6 +2,8 @@
 
 import dataclasses
 import logging
+import os
+import signal
 from itertools import chain
 
 import pytest
@@ -134,3 +136,14 @@ def test_worker_processes_give_the_same_batches(text, tokenizers):
 
 def test_the_padding_share_is_small_and_positive(text, tokenizers):
     assert 0 <= ParallelDataModule(text, text, tokenizers, config()).padding_share() < 0.3
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_the_whole_group_leaves_the_workers_at_work(text, tokenizers, number):
+    data = ParallelDataModule(text, text, tokenizers, config(num_workers=1))
+    updates = iter(data.train_dataloader())
+    seen = [next(updates)]  # the worker has begun by then
+    for worker in updates._workers:
+        os.kill(worker.pid, number)
+    seen.extend(updates)
+    assert sorted(i for update in seen for batch in update for i in batch.indices) == list(range(len(text)))
