@@ -20,3 +20,9 @@ def positive(name: str, value: int | float) -> None:
     """Refuse what is not above 0, or absurdly large."""
     require(value > 0, f"{name}={value} is not positive; choose {name} > 0")
     require(value < TOO_LARGE, f"{name}={value} is too large; choose {name} < {TOO_LARGE}")
+
+
+def not_negative(name: str, value: int | float) -> None:
+    """Refuse what is below 0, or absurdly large."""
+    require(value >= 0, f"{name}={value} is negative; choose {name} >= 0")
+    require(value < TOO_LARGE, f"{name}={value} is too large; choose {name} < {TOO_LARGE}")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from seq2seq.config.checks import positive, probability, require
+from seq2seq.config.checks import not_negative, positive, probability, require
 from seq2seq.config.choices import (
     GradientThrough,
     MixingChoice,
@@ -88,7 +88,7 @@ class OptimConfig:
             if getattr(self, name) is not None:
                 probability(name, getattr(self, name))
         for name in ("weight_decay", "r_drop"):
-            require(getattr(self, name) >= 0, f"{name}={getattr(self, name)} is negative")
+            not_negative(name, getattr(self, name))
         require(
             self.weight_decay == 0 or self.optimizer is not OptimizerKind.adam,
             f"optim.weight_decay={self.weight_decay} is not for optim.optimizer=adam; choose optim.optimizer=adamw",
@@ -121,6 +121,10 @@ class OptimConfig:
             self.total_steps is None or self.total_steps > self.warmup_steps,
             f"optim.total_steps={self.total_steps} is over before optim.warmup_steps={self.warmup_steps}; choose more",
         )
+
+
+MOST_PASSES = 100
+"""As many pieces as a long sentence has; further passes would change nothing in it."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +163,10 @@ class ScheduledSamplingConfig:
         )
         positive("temperature", self.temperature)
         require(self.passes >= 2, f"passes={self.passes} leaves none for the predictions; choose 2 or more")
+        require(
+            self.passes <= MOST_PASSES,
+            f"passes={self.passes} are more than {MOST_PASSES}, and each costs as much as the one before; choose fewer",
+        )
         require(
             0 <= self.sure <= self.surest <= 1,
             f"sure={self.sure} and surest={self.surest} are no probabilities in order; choose 0 <= sure <= surest <= 1",
