@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from seq2seq.config import Activation, NormKind, NormPlacement, PositionKind
 from seq2seq.inspection.cost import Sizes, parameter_parts
-from seq2seq.inspection.formulas import Figure
+from seq2seq.inspection.formulas import Figure, Letters
+from seq2seq.nn.cpu_attention import LONGEST
 
 FLOAT = 4
 """Bytes of a number in training."""
@@ -24,7 +25,7 @@ def training_memory(sizes: Sizes) -> list[MemoryPart]:
     """What is in memory when the way back begins: weights, gradients, Adam's moments, activations, logits.
 
     Gradients are counted in full although they come into being while activations go; with several batches a step both
-    are there. Activations are those of a batch without padding, through attention's fused kernel. Not counted are torch
+    are there. Activations are those of a batch without padding, on a CPU. Not counted are torch
     itself (about 300 MB on a CPU), the data, what an operation needs for a moment, and what the C library keeps of
     freed memory.
 
@@ -53,46 +54,58 @@ def training_memory(sizes: Sizes) -> list[MemoryPart]:
 def kept_by_layers(sizes: Sizes, stack: str) -> Figure:
     """Numbers that N layers of a stack keep for the way back.
 
-    Of each sublayer its input and its sum with the residual, and one more with dropout and one with RMSNorm; queries,
-    keys, values and context of attention, once more for each change to queries and keys; the inside of the feed-forward
-    network; the sums of softmax by head, and what norms divide by.
+    Of each sublayer its input and its sum with the residual, and one more with RMSNorm; queries, keys, values and
+    context of attention, twice more with norms on queries and keys, and its weights or, beyond `LONGEST` keys
+    without dropout, the sums of softmax by head; the inside of the feed-forward network; what norms divide by. Dropout
+    keeps a byte for each element.
     """
     config = sizes.config
     length = "S" if stack == "encoder" else "T"
     cross = stack == "decoder" and not sizes.decoder_only
     sublayers, rms = (3 if cross else 2), config.norm is NormKind.rms_norm
-    own = 2 + (config.dropout > 0) + rms
+    letters = sizes.letters(stack)
     normed = 2 if config.qk_norm else 0
-    changed = max(normed, 1 if config.positions is PositionKind.rope else 0)
     width = {
-        "D": own * sublayers,
-        "H K": 2 + changed + (2 + normed if cross else 0),
-        "G K": 2 + changed,
+        "D": (2 + rms) * sublayers,
+        "H K": 2 + normed + (2 + normed if cross else 0),
+        "G K": 2 + normed,
         "F": _feed_forward_copies(sizes),
-        "H": (sublayers - 1) * (2 if config.qk_norm else 1),
         "": sublayers * (1 if rms else 2),
     }
-    terms = [f"{copies} N B {length} {letters}" for letters, copies in width.items()]
+    if config.qk_norm:
+        width["H"] = sublayers - 1
+    terms = [f"{copies} N B {length} {name}" for name, copies in width.items()]
     if cross:
         terms.append(f"{2 + normed} N B S G K")
-    if config.attention_dropout > 0:
-        terms.append(f"3 N B H {length}^2")
-        if cross:
-            terms.append("3 N B H T S")
-    elif sizes.decoder_only and sizes.source:
-        terms.append(f"N B {length}^2")  # the mask of source and target as numbers, in every layer
-    return Figure.of(" + ".join(terms), sizes.letters(stack))
+    dropped = [f"{sublayers} N B {length} D"] if config.dropout > 0 else []
+    for keys in (length, "S") if cross else (length,):
+        weights = f"N B H {length}^2" if keys == length else f"N B H {length} {keys}"
+        if config.attention_dropout > 0 or letters[keys] <= LONGEST:
+            terms.append(weights)
+            dropped += [weights] if config.attention_dropout > 0 else []
+            continue
+        terms.append(f"N B {length} H")
+        if sizes.decoder_only and sizes.source:
+            terms.append(f"N B {length}^2")  # the mask of source and target as numbers, in every layer
+    if config.activation_dropout > 0 and (config.gated or config.activation is not Activation.relu):
+        dropped.append(f"N B {length} F")
+    return _with_bytes(Figure.of(" + ".join(terms), letters), dropped, letters)
+
+
+def _with_bytes(numbers: Figure, dropped: list[str], letters: Letters) -> Figure:
+    """Numbers of four bytes, and what takes one byte each."""
+    if not dropped:
+        return numbers
+    chances = Figure.of(" + ".join(dropped), letters)
+    before = f"{numbers.formula} + " if numbers.value else ""
+    return Figure(f"{before}({chances.formula}) / {FLOAT}", numbers.value + -(-chances.value // FLOAT))
 
 
 def _feed_forward_copies(sizes: Sizes) -> int:
     """Tensors [B, T, F] that a feed-forward network keeps: ReLU needs its output only, the others their input too."""
     config = sizes.config
-    relu = config.activation is Activation.relu
-    copies = 4 if config.gated else 1 if relu else 2
-    copies += config.activation is Activation.gelu_sigmoid
-    if config.activation_dropout > 0:
-        copies += 2 if relu and not config.gated else 1
-    return copies
+    copies = 4 if config.gated else 1 if config.activation is Activation.relu else 2
+    return copies + (config.activation is Activation.gelu_sigmoid)
 
 
 def kept_at_the_ends(sizes: Sizes) -> list[Figure]:
@@ -101,9 +114,11 @@ def kept_at_the_ends(sizes: Sizes) -> list[Figure]:
     final_norm = 1 + (config.norm is NormKind.rms_norm) if config.norm_placement is NormPlacement.pre else 0
     figures = [Figure.of(f"B {sizes.predicted} D + B {sizes.predicted} V", letters)]
     for length in ("T",) if sizes.decoder_only else ("S", "T"):
-        copies = final_norm + (config.dropout > 0) + (length == "S")  # cross-attention keeps the encoder's output
+        copies = final_norm + (length == "S")  # cross-attention keeps the encoder's output
         if copies:
             figures.append(Figure.of(f"{copies} B {length} D", letters))
+        if config.dropout > 0:
+            figures.append(_with_bytes(Figure("0", 0), [f"B {length} D"], letters))
         if config.positions is PositionKind.rope:
             figures.append(Figure.of(f"2 B {length} K", letters))
     return figures
