@@ -137,7 +137,7 @@ def test_a_damaged_last_checkpoint_is_found_and_the_one_before_offered(tmp_path,
     check_complete(before)
 
 
-@pytest.mark.parametrize("place", [4, 6, 8, 10, 28, 42], ids=lambda place: f"byte {place} of an entry")
+@pytest.mark.parametrize("place", [6, 8, 10, 28, 42], ids=lambda place: f"byte {place} of an entry")
 def test_a_checkpoint_whose_list_of_parts_is_changed_is_damaged(tmp_path, place):
     save(tmp_path, 1)
     save(tmp_path, 2)
