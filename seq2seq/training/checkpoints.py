@@ -205,8 +205,8 @@ def check_complete(path: str | Path) -> None:
     path = Path(path)
     wanted = "expected a run's checkpoints/last.ckpt"
     if not path.is_file():
-        problem = "is a folder" if path.is_dir() else "does not exist"
-        raise FileNotFoundError(f"resume={path} {problem}; {_before(path) or wanted}")
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise FileNotFoundError(f"resume={path} {what}; {_before(path) or wanted}")
     problem = damage(path)
     if problem is not None and _before(path):
         raise ValueError(f"resume={path} is damaged ({problem}); {_before(path)}")
