@@ -155,12 +155,14 @@ def test_the_second_signal_ends_the_process_at_once(monkeypatch, capfd):
 
 def test_a_closed_terminal_leaves_a_checkpoint_and_one_that_nohup_takes_care_of_does_not_stop(changed, tmp_path):
     config = changed(validate_every=None)
-    with pytest.raises(Interrupted) as stopped:
-        fit(config, tmp_path / "closed", callbacks=[Sends([("before a step", 3)], signal.SIGHUP)])
-    assert stopped.value.code == 128 + signal.SIGHUP
-    assert torch.load(tmp_path / "closed" / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 4
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    # the tests themselves may have been started by nohup
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
+        with pytest.raises(Interrupted) as stopped:
+            fit(config, tmp_path / "closed", callbacks=[Sends([("before a step", 3)], signal.SIGHUP)])
+        assert stopped.value.code == 128 + signal.SIGHUP
+        assert torch.load(tmp_path / "closed" / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 4
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         short = dataclasses.replace(config, trainer=dataclasses.replace(config.trainer, max_steps=4))
         assert fit(short, tmp_path / "nohup", callbacks=[Sends([("before a step", 3)], signal.SIGHUP)]).steps == 4
     finally:
