@@ -214,7 +214,15 @@ def _written(declared: "dataclasses.Field[Any]") -> str:
 def _docstrings() -> dict[str, dict[str, str]]:
     """The string below each field of each class of `seq2seq.config`, on one line."""
     found: dict[str, dict[str, str]] = {}
-    declared_in = (config.data, config.decode, config.model, config.optim, config.trainer, config.training)
+    declared_in = (
+        config.data,
+        config.decode,
+        config.generate,
+        config.model,
+        config.optim,
+        config.trainer,
+        config.training,
+    )
     for node in (node for module in declared_in for node in ast.parse(inspect.getsource(module)).body):
         if isinstance(node, ast.ClassDef):
             fields = found.setdefault(node.name, {})

@@ -34,9 +34,11 @@ from seq2seq.config.choices import (
     Task,
     TokenizerKind,
     Tying,
+    Utility,
 )
 from seq2seq.config.data import DataConfig, TokenizerConfig
-from seq2seq.config.decode import DecodeConfig, GenerateConfig
+from seq2seq.config.decode import DecodeConfig
+from seq2seq.config.generate import GenerateConfig
 from seq2seq.config.model import ModelConfig, RopeConfig
 from seq2seq.config.optim import DECAYING, OptimConfig, ScheduledSamplingConfig
 from seq2seq.config.plain import from_dict, nearest, option_name, to_dict
@@ -84,6 +86,7 @@ __all__ = [
     "TrainConfig",
     "TrainerConfig",
     "Tying",
+    "Utility",
     "from_dict",
     "nearest",
     "option_name",

@@ -123,6 +123,17 @@ class PenaltyForm(Enum):
     none = "none"
 
 
+class Utility(Enum):
+    """How minimum Bayes risk decoding measures that two translations are alike; none: the most probable ones are taken.
+
+    chrf: chrF2 (Popovic 2015). bleu: sentence BLEU with exponential smoothing (Papineni et al. 2002).
+    """
+
+    none = "none"
+    chrf = "chrf"
+    bleu = "bleu"
+
+
 class LongLines(Enum):
     """What to do with an input line that has more pieces than `max_source_length`."""
 

@@ -8,6 +8,7 @@ import torch
 from seq2seq.search.greedy import greedy
 from seq2seq.search.hypotheses import FinishedPool, Hypothesis, Identity, SearchLimits, StopTest, dead_end, finished
 from seq2seq.search.length_penalty import LengthPenalty
+from seq2seq.search.progress import Bonus, Progress
 from seq2seq.search.rules import Rows, Rule, build_rules
 from seq2seq.search.step import State, StepFunction, next_log_probs, top_pieces, values_at
 from seq2seq.shapes import Bool, Float, Int, Tensor
@@ -21,8 +22,12 @@ def beam_search(
     beam_size: int,
     n_best: int,
     penalty: LengthPenalty,
+    patience: float | None = None,
     identity: Identity | None = None,
     edits: Sequence[Rule] = (),
+    rules: Sequence[Rule] = (),
+    progress: Progress | None = None,
+    bonus: Bonus | None = None,
     stop: StopTest | None = None,
     device: torch.device | str,
 ) -> list[list[Hypothesis]]:
@@ -44,6 +49,10 @@ def beam_search(
         penalty: Divides log-probabilities into scores.
         identity: Makes hypotheses one answer if it gives equal values, for example the text that the ids decode to.
             None tells them apart by their ids.
+        patience: Ends the search of a sentence when `patience` * `beam_size` of its hypotheses have ended.
+        rules: Forbid pieces, besides the limits.
+        progress: Shares out the beam.
+        bonus: Adds to the scores of hypotheses that end.
         edits: Change the logits that hypotheses are compared by; the log-probabilities reported are the model's.
         stop: Ends further hypotheses.
         device: Where `step` expects its tokens.
@@ -55,10 +64,11 @@ def beam_search(
     if not 1 <= n_best <= beam_size:
         raise ValueError(f"n_best={n_best} with beam_size={beam_size}; choose 1 <= n_best <= beam_size")
     if beam_size == 1:
-        only = greedy(step, state, limits, penalty=penalty, edits=edits, stop=stop, device=device)
+        only = greedy(step, state, limits, penalty=penalty, edits=edits, rules=rules, stop=stop, device=device)
         return [[best] for best in only]
     device = torch.device(device)
-    rules = build_rules(limits, device)
+    rules = [*build_rules(limits, device), *rules]
+    assert patience is None and progress is None and bonus is None  # noqa: PT018
     pools = [FinishedPool(n_best, identity) for _ in range(len(limits))]
     live = _Live.start(len(limits))
     tokens = limits.first_tokens(device)

@@ -19,6 +19,7 @@ def greedy(
     *,
     penalty: LengthPenalty | None = None,
     edits: Sequence[Rule] = (),
+    rules: Sequence[Rule] = (),
     stop: StopTest | None = None,
     device: torch.device | str,
 ) -> list[Hypothesis]:
@@ -30,13 +31,16 @@ def greedy(
         limits: What may be produced.
         penalty: Only for the score that is reported; the choice does not depend on it. None scores by log-probability.
         edits: Change the logits that the choice is made from; what is reported is the model's.
+        rules: Forbid pieces, besides the limits.
         stop: Ends further hypotheses.
         device: Where `step` expects its tokens.
 
     Raises:
         ValueError: if an id lies outside the model's outputs, a log-probability is NaN, or no piece is possible.
     """
-    return complete(grow(step, state, limits, best_piece, penalty=penalty, edits=edits, stop=stop, device=device))
+    return complete(
+        grow(step, state, limits, best_piece, penalty=penalty, edits=edits, rules=rules, stop=stop, device=device)
+    )
 
 
 def best_piece(rows: Rows, log_probs: Float[Tensor, "R V"]) -> Int[Tensor, "R 1"]:

@@ -63,6 +63,7 @@ def sample(
     sources: Sequence[random.Random],
     penalty: LengthPenalty | None = None,
     edits: Sequence[Rule] = (),
+    rules: Sequence[Rule] = (),
     stop: StopTest | None = None,
     device: torch.device | str,
 ) -> list[Hypothesis]:
@@ -78,6 +79,7 @@ def sample(
         sources: For each sentence its random numbers.
         penalty: Only for the score that is reported. None scores by log-probability.
         edits: Change the logits before anything else.
+        rules: Forbid pieces, besides the limits.
         stop: Ends further hypotheses.
         device: Where `step` expects its tokens.
 
@@ -85,4 +87,6 @@ def sample(
         ValueError: if an id lies outside the model's outputs, a log-probability is NaN, or no piece is possible.
     """
     draw = Draw(filters, sources)
-    return complete(grow(step, state, limits, draw, penalty=penalty, edits=edits, stop=stop, device=device))
+    return complete(
+        grow(step, state, limits, draw, penalty=penalty, edits=edits, rules=rules, stop=stop, device=device)
+    )

@@ -35,6 +35,7 @@ def grow(
     *,
     penalty: LengthPenalty | None = None,
     edits: Sequence[Rule] = (),
+    rules: Sequence[Rule] = (),
     stop: StopTest | None = None,
     device: torch.device | str,
 ) -> Iterator[list[Grown]]:
@@ -47,6 +48,7 @@ def grow(
         choose: Takes one piece for each row.
         penalty: Only for the score that is reported. None scores by log-probability.
         edits: Change the logits that the choice is made from; what is reported is the model's.
+        rules: Forbid pieces, besides the limits.
         stop: Ends further hypotheses.
         device: Where `step` expects its tokens.
 
@@ -55,7 +57,7 @@ def grow(
     """
     device = torch.device(device)
     penalty = penalty or LengthPenalty()
-    rules = build_rules(limits, device)
+    rules = [*build_rules(limits, device), *rules]
     rows = Rows(torch.arange(len(limits)), torch.empty(len(limits), 0, dtype=torch.long))
     token_log_probs = torch.empty(len(limits), 0, dtype=torch.float64)
     tokens = limits.first_tokens(device)

@@ -12,6 +12,22 @@ from seq2seq.shapes import Bool, Int, Tensor
 
 
 @dataclass(frozen=True)
+class Part:
+    """A sentence of the search: a line, or a part of one that was split."""
+
+    number: int
+    """Of the line, counted from 1."""
+    source: tuple[int, ...]
+    """Ids with EOS."""
+    prefix: tuple[int, ...] = ()
+    """Target pieces that the translation starts with."""
+    phrases: tuple[str, ...] = ()
+    """What the translation must contain."""
+    forced: bool = False
+    """Whether the prefix is the whole translation, but for EOS."""
+
+
+@dataclass(frozen=True)
 class SourceLine:
     """A line of the input as the model is given it."""
 
@@ -19,10 +35,8 @@ class SourceLine:
     """Counted from 1."""
     text: str
     """As read."""
-    parts: tuple[tuple[int, ...], ...]
-    """Ids with EOS: one sequence, several if the line was split, none if there is nothing to translate."""
-    prefix: tuple[int, ...]
-    """Target pieces that the translation of the first part starts with."""
+    parts: tuple[Part, ...]
+    """One, several if the line was split, none if there is nothing to translate."""
     notice: str | None
     """What has been done about a line that was too long."""
 
@@ -53,7 +67,7 @@ def take(sources: Iterator[SourceLine], budget: int) -> tuple[list[SourceLine], 
     try:
         for source in sources:
             taken.append(source)
-            budget -= 1 + sum(map(len, source.parts))
+            budget -= 1 + sum(len(part.source) for part in source.parts)
             if budget <= 0:
                 break
     except Exception as error:  # noqa: BLE001, RUF100  raised again by the caller, after these lines

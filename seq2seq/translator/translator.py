@@ -9,15 +9,15 @@ import torch
 from seq2seq.bundle import Bundle, load_bundle
 from seq2seq.config import DecodeConfig
 from seq2seq.nn.device import evaluation, find_device
-from seq2seq.search.beam import beam_search
-from seq2seq.search.hypotheses import Hypothesis, SearchLimits
-from seq2seq.search.length_penalty import LengthPenalty
+from seq2seq.search.hypotheses import Hypothesis
 from seq2seq.text.lines import is_blank
-from seq2seq.translator.batches import SourceLine, length_limits, pad, take, token_batches
+from seq2seq.translator.batches import Part, SourceLine, take, token_batches
 from seq2seq.translator.bundle_check import check_bundle
-from seq2seq.translator.long_lines import fit, join, longest_source, longest_target
+from seq2seq.translator.long_lines import fit, join, longest_source
+from seq2seq.translator.request import Request
 from seq2seq.translator.results import NOTHING, Candidate, ScoredPair, Translation
 from seq2seq.translator.scoring import score_ids
+from seq2seq.translator.searching import search
 
 READ_AHEAD = 16
 """Batches' worth of pieces that `Translator.stream` reads before it sorts by length and translates."""
@@ -50,10 +50,6 @@ class Translator:
         check_bundle(bundle)
         self.bundle = bundle
         self.model = bundle.model if device is None else bundle.model.to(find_device(device))
-        special, vocab_size = bundle.target_tokenizer.special, bundle.target_tokenizer.vocab_size
-        # Imported models may have one id for EOS and others; what ends a translation must remain possible.
-        unwanted = {special.pad, special.bos} - {special.eos}
-        self._suppressed = (*sorted(unwanted), *range(vocab_size, len(self.model.output)))
         language = (bundle.languages[1] or "").lower().replace("_", "-").split("-")[0]
         self._between = "" if language in _NO_SPACE else " "
 
@@ -78,40 +74,37 @@ class Translator:
 
     def translate(
         self,
-        lines: Sequence[str],
+        lines: Sequence[str | Request],
         decode: DecodeConfig | None = None,
         *,
-        prefixes: Sequence[str] | None = None,
         numbers: Sequence[int] | None = None,
         on_notice: Callable[[str], None] = _log.warning,
     ) -> list[Translation]:
         """One translation for each line, in order.
 
         Args:
-            lines: Source text.
+            lines: Source text; as a `Request` where more is to be said, such as how the translation starts. That is
+                passed over where a line is blank.
             decode: Search options; None takes the bundle's (change some of them with
                 `dataclasses.replace(translator.bundle.decode, beam_size=8)`).
-            prefixes: For each line text that its translation starts with, "" for none. Ignored where a line is blank.
             numbers: What each line is called in notices, errors and `Translation.line`; None counts them from 1.
             on_notice: Told of each line that was truncated or split; by default a warning is logged.
 
         Raises:
             ValueError: if a line is too long and `decode.long_lines` is error (nothing is translated then), a prefix
-                does not fit into `max_length`, or there are more or fewer prefixes or numbers than lines.
+                does not fit into `max_length`, or there are more or fewer numbers than lines.
         """
-        if isinstance(lines, str) or isinstance(prefixes, str):
-            raise ValueError("lines and prefixes are lists of strings, got one string; write translate([text])")
-        if prefixes is not None and len(prefixes) != len(lines):
-            raise ValueError(f"got {len(prefixes)} prefixes for {len(lines)} lines; give one for each, '' for none")
+        if isinstance(lines, str):
+            raise ValueError("lines is a list of strings, got one string; write translate([text])")
         if numbers is not None and len(numbers) != len(lines):
             raise ValueError(f"got {len(numbers)} numbers for {len(lines)} lines; give one for each")
         decode = decode or self.bundle.decode
-        sources = [self._prepare(*line, decode) for line in _numbered(lines, prefixes, numbers)]
+        sources = [self._prepare(*line, decode) for line in _numbered(lines, numbers)]
         return list(self._translate(sources, decode, on_notice))
 
     def stream(
         self,
-        lines: Iterable[str],
+        lines: Iterable[str | Request],
         decode: DecodeConfig | None = None,
         *,
         read_ahead: bool = True,
@@ -120,7 +113,7 @@ class Translator:
         """The translations of any number of lines, in order, each as soon as it and all before it are known.
 
         Args:
-            lines: Source text; read as needed.
+            lines: Source text, as in `translate`; read as needed.
             decode: Search options; None takes the bundle's.
             read_ahead: Read some batches' worth of lines before translating, which is much faster. Otherwise each line
                 is answered before the next one is read.
@@ -203,28 +196,36 @@ class Translator:
         """Source pieces without EOS; none if there is nothing to translate."""
         return [] if is_blank(line) else self.bundle.source_tokenizer.encode(line)
 
-    def _prepare(self, number: int, line: str, prefix: str, decode: DecodeConfig) -> SourceLine:
+    def _prepare(self, number: int, request: Request, decode: DecodeConfig) -> SourceLine:
         """The line as the model is given it."""
         tokenizer = self.bundle.source_tokenizer
-        ids = self._encode(line)
+        ids = self._encode(request.text)
         if not ids:
-            return SourceLine(number, line, (), (), None)
-        parts, notice = fit(ids, tokenizer, decode, number, longest_source(self.bundle.model_config))
-        prefix_ids = [] if is_blank(prefix) else self.bundle.target_tokenizer.encode(prefix)
+            return SourceLine(number, request.text, (), None)
+        pieces, notice = fit(ids, tokenizer, decode, number, longest_source(self.bundle.model_config))
+        forced = request.target is not None
+        prefix = request.target if request.target is not None else request.prefix
+        prefix_ids = () if is_blank(prefix) else tuple(self.bundle.target_tokenizer.encode(prefix))
         if decode.max_length is not None and len(prefix_ids) >= decode.max_length:
             raise ValueError(
-                f"the prefix of line {number} has {len(prefix_ids)} pieces, max_length={decode.max_length} has room "
-                f"for {decode.max_length - 1} and EOS; raise it or shorten the prefix"
+                f"the {'target' if forced else 'prefix'} of line {number} has {len(prefix_ids)} pieces, max_length="
+                f"{decode.max_length} has room for {decode.max_length - 1} and EOS; raise it or shorten the text"
             )
-        closed = tuple((*part, tokenizer.special.eos) for part in parts)
-        return SourceLine(number, line, closed, tuple(prefix_ids), notice)
+        if len(pieces) > 1 and (forced or request.phrases):
+            raise ValueError(
+                f"line {number} is translated in {len(pieces)} parts, so that its {'target' if forced else 'phrases'} "
+                "cannot be told which part is meant; shorten the line, or raise max_source_length"
+            )
+        closed = [(*piece, tokenizer.special.eos) for piece in pieces]
+        first = Part(number, closed[0], prefix_ids, request.phrases, forced)
+        return SourceLine(number, request.text, (first, *(Part(number, later) for later in closed[1:])), notice)
 
     def _translate(
         self, sources: Sequence[SourceLine], decode: DecodeConfig, on_notice: Callable[[str], None]
     ) -> Iterator[Translation]:
         """Translations in order, each as soon as possible."""
-        parts = [(part, source.prefix if at == 0 else ()) for source in sources for at, part in enumerate(source.parts)]
-        batches = iter(token_batches([max(len(part), FEW) for part, _ in parts], decode.batch_tokens))
+        parts = [part for source in sources for part in source.parts]
+        batches = iter(token_batches([max(len(part.source), FEW) for part in parts], decode.batch_tokens))
         done: dict[int, list[Candidate]] = {}
         first = 0
         for source in sources:
@@ -236,38 +237,13 @@ class Translator:
             if source.notice is not None:
                 on_notice(source.notice)
             found = join([done.pop(place) for place in own], between=self._between, n_best=decode.n_best)
-            yield Translation(source.number, source.text, source.parts, found or (NOTHING,), source.notice)
+            source_ids = tuple(part.source for part in source.parts)
+            yield Translation(source.number, source.text, source_ids, found or (NOTHING,), source.notice)
 
-    def _search(
-        self, parts: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], decode: DecodeConfig
-    ) -> list[list[Candidate]]:
-        """The candidates of a batch of (source ids, target prefix)."""
-        special = self.bundle.target_tokenizer.special
-        model = self.bundle.model_config
-        lengths = [
-            length_limits(decode, len(source), len(prefix), longest_target(model, len(source)))
-            for source, prefix in parts
-        ]
-        limits = SearchLimits(
-            bos=special.bos,
-            eos=special.eos,
-            suppressed=self._suppressed,
-            min_lengths=[shortest for shortest, _ in lengths],
-            max_lengths=[longest for _, longest in lengths],
-            prefixes=[list(prefix) for _, prefix in parts],
-        )
-        filler = self.bundle.source_tokenizer.special.pad
+    def _search(self, parts: Sequence[Part], decode: DecodeConfig) -> list[list[Candidate]]:
+        """The candidates of a batch."""
         with evaluation(self.model):
-            found = beam_search(
-                self.model.step,
-                self.model.start(*pad([source for source, _ in parts], filler, self.device)),
-                limits,
-                beam_size=decode.beam_size,
-                n_best=decode.n_best,
-                penalty=LengthPenalty(decode.penalty_form, decode.length_penalty),
-                identity=self._text,
-                device=self.device,
-            )
+            found = search(self.model, self.bundle, parts, decode, self._text)
         return [[self._candidate(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
 
     def _text(self, ids: Sequence[int]) -> str:
@@ -286,12 +262,10 @@ class Translator:
         )
 
 
-def _numbered(
-    lines: Iterable[str], prefixes: Sequence[str] | None = None, numbers: Sequence[int] | None = None
-) -> Iterator[tuple[int, str, str]]:
-    """Line numbers, lines and prefixes."""
+def _numbered(lines: Iterable[str | Request], numbers: Sequence[int] | None = None) -> Iterator[tuple[int, Request]]:
+    """Line numbers and lines."""
     for at, line in enumerate(lines):
         number = numbers[at] if numbers is not None else at + 1
-        if not isinstance(line, str):
-            raise ValueError(f"line {number} is {line!r:.40}, expected a string")
-        yield number, line, prefixes[at] if prefixes is not None else ""
+        if not isinstance(line, (str, Request)):
+            raise ValueError(f"line {number} is {line!r:.40}, expected a string or a Request")
+        yield number, Request(line) if isinstance(line, str) else line

@@ -1,0 +1,104 @@
+"""The search for translations of one batch: from pieces of the source to pieces of the target."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+
+from seq2seq.bundle import Bundle
+from seq2seq.config import DecodeConfig
+from seq2seq.models.transformer import Transformer
+from seq2seq.search import Hypothesis, LengthPenalty, SearchLimits, beam_search, random_source, sample
+from seq2seq.search.vocabulary import Vocabulary
+from seq2seq.translator.batches import Part, length_limits, pad
+from seq2seq.translator.long_lines import longest_target
+from seq2seq.translator.rules import batch_rules
+
+
+def search(
+    model: Transformer,
+    bundle: Bundle,
+    parts: Sequence[Part],
+    decode: DecodeConfig,
+    text: Callable[[tuple[int, ...]], str],
+) -> list[list[Hypothesis]]:
+    """Up to `decode.num_found` hypotheses for each part, best first; drawn ones in the order of their numbers.
+
+    Args:
+        model: The network that translates.
+        bundle: Its tokenizers and sizes.
+        parts: What to translate.
+        decode: Options.
+        text: What ids spell; hypotheses that spell the same are one answer.
+    """
+    vocabulary = Vocabulary()
+    device = model.output.device
+    # every sample is a sentence of the search
+    wanted = [part for part in parts for _ in range(decode.num_found)] if decode.draws else parts
+    limits = _limits(bundle, decode, wanted, vocabulary, len(model.output))
+    rules = batch_rules(bundle, decode, wanted, vocabulary)
+    penalty = LengthPenalty(decode.penalty_form, decode.length_penalty)
+    state = model.start(*pad([part.source for part in parts], bundle.source_tokenizer.special.pad, device))
+    if decode.draws:
+        rows = torch.arange(len(parts), device=device).repeat_interleave(decode.num_found)
+        found = sample(
+            model.step,
+            state.select(rows, rows),
+            limits,
+            filters=rules.filters,
+            sources=[
+                random_source(decode.seed, part.number, number) for part in parts for number in range(decode.num_found)
+            ],
+            penalty=penalty,
+            edits=rules.edits,
+            rules=rules.rules,
+            device=device,
+        )
+        hypotheses = [found[at : at + decode.num_found] for at in range(0, len(found), decode.num_found)]
+    else:
+        hypotheses = beam_search(
+            model.step,
+            state,
+            limits,
+            beam_size=decode.beam_size,
+            n_best=decode.num_found,
+            penalty=penalty,
+            patience=decode.patience,
+            identity=lambda numbers: text(vocabulary.ids(numbers)),
+            edits=rules.edits,
+            rules=rules.rules,
+            progress=rules.progress,
+            bonus=rules.bonus,
+            device=device,
+        )
+    return [[replace(one, ids=vocabulary.ids(one.ids)) for one in found] for found in hypotheses]
+
+
+def _limits(
+    bundle: Bundle, decode: DecodeConfig, parts: Sequence[Part], vocabulary: Vocabulary, num_outputs: int
+) -> SearchLimits:
+    """What may be produced, in the numbers of the vocabulary."""
+    special, vocab_size = bundle.target_tokenizer.special, bundle.target_tokenizer.vocab_size
+    # Imported models may have one id for EOS and others; what ends a translation must remain possible.
+    unwanted = {special.pad, special.bos} - {special.eos}
+    suppressed = [vocabulary.number(id_) for id_ in (*sorted(unwanted), *range(vocab_size, num_outputs))]
+    lengths = [
+        length_limits(decode, len(part.source), len(part.prefix), longest_target(bundle.model_config, len(part.source)))
+        for part in parts
+    ]
+    for at, part in enumerate(parts):
+        if part.forced:
+            lengths[at] = (len(part.prefix) + 1, len(part.prefix) + 1)
+    prefixes = [vocabulary.numbers(part.prefix) for part in parts]
+    bos, eos = vocabulary.number(special.bos), vocabulary.number(special.eos)
+    assert bos is not None
+    assert eos is not None
+    assert None not in prefixes, "a shortlist contains the prefixes"
+    return SearchLimits(
+        bos=bos,
+        eos=eos,
+        suppressed=tuple(number for number in suppressed if number is not None),
+        min_lengths=[shortest for shortest, _ in lengths],
+        max_lengths=[longest for _, longest in lengths],
+        prefixes=[prefix or [] for prefix in prefixes],
+    )
