@@ -4,7 +4,7 @@ These are the two things that a `Rule` cannot do, which sees one row at a time a
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from seq2seq.search.rules import Rows
 from seq2seq.shapes import Float, Tensor
 
 
+@runtime_checkable
 class Progress(Protocol):
     """Keeps apart hypotheses that have more or less of what they must contain.
 
@@ -35,6 +36,7 @@ class Progress(Protocol):
         ...
 
 
+@runtime_checkable
 class Bonus(Protocol):
     """Adds to the score of a hypothesis that ends, such as the coverage of the source; never above 0."""
 
