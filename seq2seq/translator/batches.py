@@ -10,6 +10,12 @@ from seq2seq.config import DecodeConfig
 from seq2seq.corpus import batching
 from seq2seq.shapes import Bool, Int, Tensor
 
+READ_AHEAD = 16
+"""Batches' worth of pieces that are read before they are sorted by length and translated."""
+
+FEW = 8
+"""Shorter sources count as so many pieces: what takes the memory is the outputs of a row, however short it is."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -25,6 +31,8 @@ class Part:
     """What the translation must contain."""
     forced: bool = False
     """Whether the prefix is the whole translation, but for EOS."""
+    positions: int | None = None
+    """Target pieces, EOS included, that the model has positions for; None without a limit."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,11 @@ def token_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
         batches[-1].append(place)
         room -= lengths[place]
     return sorted(batches, key=min)
+
+
+def part_batches(parts: Sequence[Part], budget: int) -> list[list[int]]:
+    """Places of all parts, in the batches that they are translated in."""
+    return token_batches([max(len(part.source), FEW) for part in parts], budget)
 
 
 def take(sources: Iterator[SourceLine], budget: int) -> tuple[list[SourceLine], Exception | None]:

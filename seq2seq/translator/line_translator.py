@@ -1,0 +1,119 @@
+"""Lines in, their translations out, N for N and in order, whatever finds the translations."""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from seq2seq.config import DecodeConfig
+from seq2seq.translator.batches import READ_AHEAD, Part, SourceLine, part_batches, take
+from seq2seq.translator.long_lines import join
+from seq2seq.translator.preparing import Preparation, numbered
+from seq2seq.translator.request import Request
+from seq2seq.translator.results import NOTHING, Candidate, Translation
+
+_NO_SPACE = frozenset({"zh", "ja"})
+"""Languages that write no space between sentences."""
+
+_log = logging.getLogger(__name__)
+
+
+class LineTranslator(ABC):
+    """Reads lines ahead, fills batches, and puts the answers together in the order of the lines.
+
+    Args:
+        preparation: Makes lines ready for the model.
+        decode: Search options unless others are given.
+        language: Code of the target language, if it is known.
+    """
+
+    def __init__(self, preparation: Preparation, decode: DecodeConfig, language: str | None) -> None:
+        self.preparation, self.decode = preparation, decode
+        main = (language or "").lower().replace("_", "-").split("-")[0]
+        self._between = "" if main in _NO_SPACE else " "
+
+    def translate(
+        self,
+        lines: Sequence[str | Request],
+        decode: DecodeConfig | None = None,
+        *,
+        numbers: Sequence[int] | None = None,
+        on_notice: Callable[[str], None] = _log.warning,
+    ) -> list[Translation]:
+        """One translation for each line, in order.
+
+        Args:
+            lines: Source text; as a `Request` where more is to be said, such as how the translation starts. That is
+                passed over where a line is blank.
+            decode: Search options; None takes the bundle's (change some of them with
+                `dataclasses.replace(translator.bundle.decode, beam_size=8)`).
+            numbers: What each line is called in notices, errors and `Translation.line`; None counts them from 1.
+            on_notice: Told of each line that was truncated or split; by default a warning is logged.
+
+        Raises:
+            ValueError: if a line is too long and `decode.long_lines` is error (nothing is translated then), a prefix
+                does not fit into `max_length`, or there are more or fewer numbers than lines.
+        """
+        if isinstance(lines, str):
+            raise ValueError("lines is a list of strings, got one string; write translate([text])")
+        if numbers is not None and len(numbers) != len(lines):
+            raise ValueError(f"got {len(numbers)} numbers for {len(lines)} lines; give one for each")
+        decode = decode or self.decode
+        sources = [self.preparation.prepare(*line, decode) for line in numbered(lines, numbers)]
+        return list(self._translate(sources, decode, on_notice))
+
+    def stream(
+        self,
+        lines: Iterable[str | Request],
+        decode: DecodeConfig | None = None,
+        *,
+        read_ahead: bool = True,
+        on_notice: Callable[[str], None] = _log.warning,
+    ) -> Iterator[Translation]:
+        """The translations of any number of lines, in order, each as soon as it and all before it are known.
+
+        Args:
+            lines: Source text, as in `translate`; read as needed.
+            decode: Search options; None takes the bundle's.
+            read_ahead: Read some batches' worth of lines before translating, which is much faster. Otherwise each line
+                is answered before the next one is read.
+            on_notice: Told of each line that was truncated or split; by default a warning is logged.
+
+        Raises:
+            ValueError: if `lines` is one string, or a line is too long and `decode.long_lines` is error. That, and
+                any error of the iterable itself, comes after the translations of the lines before it.
+        """
+        if isinstance(lines, str):
+            raise ValueError("lines is an iterable of strings, got one string; write stream([text])")
+        decode = decode or self.decode
+        sources = (self.preparation.prepare(*line, decode) for line in numbered(lines))
+        while True:
+            window, error = take(sources, READ_AHEAD * decode.batch_tokens if read_ahead else 1)
+            yield from self._translate(window, decode, on_notice)
+            if error is not None:
+                raise error
+            if not window:
+                return
+
+    def _translate(
+        self, sources: Sequence[SourceLine], decode: DecodeConfig, on_notice: Callable[[str], None]
+    ) -> Iterator[Translation]:
+        """Translations in order, each as soon as possible."""
+        parts = [part for source in sources for part in source.parts]
+        batches = iter(part_batches(parts, decode.batch_tokens))
+        done: dict[int, list[Candidate]] = {}
+        first = 0
+        for source in sources:
+            own = range(first, first + len(source.parts))
+            first = own.stop
+            while not all(place in done for place in own):
+                batch = next(batches)
+                done.update(zip(batch, self._search([parts[place] for place in batch], decode), strict=True))
+            if source.notice is not None:
+                on_notice(source.notice)
+            found = join([done.pop(place) for place in own], between=self._between, n_best=decode.n_best)
+            source_ids = tuple(part.source for part in source.parts)
+            yield Translation(source.number, source.text, source_ids, found or (NOTHING,), source.notice)
+
+    @abstractmethod
+    def _search(self, parts: Sequence[Part], decode: DecodeConfig) -> list[list[Candidate]]:
+        """The candidates of a batch, best first."""

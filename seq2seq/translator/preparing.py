@@ -1,0 +1,77 @@
+"""Lines made ready for the model: cut into pieces, checked, and if they are too long, into parts."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from seq2seq.bundle import Bundle
+from seq2seq.config import DecodeConfig, ModelConfig
+from seq2seq.text.lines import is_blank
+from seq2seq.text.tokenizer import Tokenizer
+from seq2seq.translator.batches import Part, SourceLine
+from seq2seq.translator.long_lines import fit, longest_source
+from seq2seq.translator.request import Request
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Makes lines ready for a model, which itself is not needed for that.
+
+    Attributes:
+        source_tokenizer: Cuts lines into pieces.
+        target_tokenizer: Cuts given targets and beginnings of translations into pieces.
+        model_config: Knows how long a line may be.
+    """
+
+    source_tokenizer: Tokenizer
+    target_tokenizer: Tokenizer
+    model_config: ModelConfig
+
+    @classmethod
+    def of(cls, bundle: Bundle) -> "Preparation":
+        """For the bundle's model."""
+        return cls(bundle.source_tokenizer, bundle.target_tokenizer, bundle.model_config)
+
+    def encode(self, line: str) -> list[int]:
+        """Source pieces without EOS; none if there is nothing to translate."""
+        return [] if is_blank(line) else self.source_tokenizer.encode(line)
+
+    def prepare(self, number: int, request: Request, decode: DecodeConfig) -> SourceLine:
+        """The line as the model is given it.
+
+        Raises:
+            ValueError: if it is too long and `decode.long_lines` is error, it is cut into parts of which it is not said
+                which one its target or phrases mean, or these do not fit into `max_length`.
+        """
+        ids = self.encode(request.text)
+        if not ids:
+            return SourceLine(number, request.text, (), None)
+        pieces, notice = fit(ids, self.source_tokenizer, decode, number, longest_source(self.model_config))
+        forced = request.target is not None
+        prefix = request.target if request.target is not None else request.prefix
+        prefix_ids = () if is_blank(prefix) else tuple(self.target_tokenizer.encode(prefix))
+        if decode.max_length is not None and len(prefix_ids) >= decode.max_length:
+            raise ValueError(
+                f"the {'target' if forced else 'prefix'} of line {number} has {len(prefix_ids)} pieces, max_length="
+                f"{decode.max_length} has room for {decode.max_length - 1} and EOS; raise it or shorten the text"
+            )
+        if len(pieces) > 1 and (forced or request.phrases):
+            raise ValueError(
+                f"line {number} is translated in {len(pieces)} parts, so that its {'target' if forced else 'phrases'} "
+                "cannot be told which part is meant; shorten the line, or raise max_source_length"
+            )
+        closed = [(*piece, self.source_tokenizer.special.eos) for piece in pieces]
+        first = Part(number, closed[0], prefix_ids, request.phrases, forced)
+        return SourceLine(number, request.text, (first, *(Part(number, later) for later in closed[1:])), notice)
+
+
+def numbered(lines: Iterable[str | Request], numbers: Sequence[int] | None = None) -> Iterator[tuple[int, Request]]:
+    """Line numbers, counted from 1 unless given, and lines.
+
+    Raises:
+        ValueError: if a line is neither text nor a request.
+    """
+    for at, line in enumerate(lines):
+        number = numbers[at] if numbers is not None else at + 1
+        if not isinstance(line, (str, Request)):
+            raise ValueError(f"line {number} is {line!r:.40}, expected a string or a Request")
+        yield number, Request(line) if isinstance(line, str) else line
