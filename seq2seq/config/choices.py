@@ -134,6 +134,17 @@ class Utility(Enum):
     bleu = "bleu"
 
 
+class Average(Enum):
+    """What an ensemble takes the mean of.
+
+    probability: of the members' probabilities. log_probability: of their log-probabilities, renormalised, so that a
+    piece which one member thinks impossible is so.
+    """
+
+    probability = "probability"
+    log_probability = "log_probability"
+
+
 class LongLines(Enum):
     """What to do with an input line that has more pieces than `max_source_length`."""
 
