@@ -20,7 +20,7 @@ from seq2seq.cli.app import app
 from seq2seq.config import DecodeConfig, LongLines, TokenizerConfig
 from seq2seq.text.lines import count_lines, read_lines, write_lines
 from seq2seq.text.tokenizer_training import train_tokenizer
-from seq2seq.translator import Translator
+from seq2seq.translator import Request, Translator
 
 EXACT = 1e-9
 """Tolerance in float64."""
@@ -329,9 +329,10 @@ def test_s6_prefixes_of_some_lines_are_treated_as_if_each_line_were_alone(transl
     lines = ["der ant läuft!", "die cat.", "17 elk sieht und das yak schläft?", "owl"]
     prefixes = ["die bee", "", "das 3 hen owl", ""]
     decode = dataclasses.replace(translator.bundle.decode, n_best=3)
-    together = translator.translate(lines, decode, prefixes=prefixes)
-    for answer, line, prefix in zip(together, lines, prefixes, strict=True):
-        (alone,) = translator.translate([line], decode, prefixes=[prefix])
+    asked = [Request(line, prefix=prefix) for line, prefix in zip(lines, prefixes, strict=True)]
+    together = translator.translate(asked, decode)
+    for answer, line, prefix in zip(together, asked, prefixes, strict=True):
+        (alone,) = translator.translate([line], decode)
         assert [candidate.ids for candidate in answer.candidates] == [candidate.ids for candidate in alone.candidates]
         ids = translator.bundle.target_tokenizer.encode(prefix)
         for candidate, other in zip(answer.candidates, alone.candidates, strict=True):

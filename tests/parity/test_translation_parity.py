@@ -9,7 +9,7 @@ import torch
 
 from seq2seq.config import DecodeConfig
 from seq2seq.models import EncoderDecoder
-from seq2seq.translator import Translator
+from seq2seq.translator import Request, Translator
 from seq2seq.translator.batches import length_limits
 
 EXACT = 1e-9
@@ -23,6 +23,7 @@ LINES = [
     "die cat und der dog sieht das pig.",
 ]
 PREFIXES = ["die bee", "", "das", "und das 3", ""]
+WITH_PREFIXES = [Request(line, prefix=prefix) for line, prefix in zip(LINES, PREFIXES, strict=True)]
 
 
 @dataclass
@@ -77,10 +78,10 @@ def same(fast: list[Any], slow: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-@pytest.mark.parametrize("prefixes", [None, PREFIXES], ids=["free", "with_prefixes"])
-def test_b5_cached_and_uncached_decoding_give_the_same(translator, uncached, beam_size, prefixes):
+@pytest.mark.parametrize("lines", [LINES, WITH_PREFIXES], ids=["free", "with_prefixes"])
+def test_b5_cached_and_uncached_decoding_give_the_same(translator, uncached, beam_size, lines):
     options = decode(beam_size=beam_size, n_best=beam_size)
-    same(translator.translate(LINES, options, prefixes=prefixes), uncached.translate(LINES, options, prefixes=prefixes))
+    same(translator.translate(lines, options), uncached.translate(lines, options))
 
 
 def test_b5_a_cache_that_is_not_reordered_is_found_out(translator, uncached, monkeypatch):
@@ -116,7 +117,7 @@ def test_b5_the_logits_of_every_step_are_those_of_the_whole_forward_pass(transla
 @pytest.mark.parametrize("prefix", ["", "die bee"])
 def test_a_beam_of_1_is_greedy_search_written_out(translator, prefix):
     options = decode(beam_size=1)
-    found = translator.translate(LINES, options, prefixes=[prefix] * len(LINES))
+    found = translator.translate([Request(line, prefix=prefix) for line in LINES], options)
     for answer in found:
         if answer.source:
             expected = _greedy(translator, answer.source, prefix, options)

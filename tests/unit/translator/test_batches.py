@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from seq2seq.config import DecodeConfig
-from seq2seq.translator.batches import SourceLine, length_limits, pad, take, token_batches
+from seq2seq.translator.batches import Part, SourceLine, length_limits, pad, take, token_batches
 
 
 def test_batches_hold_every_sequence_once_similar_lengths_together_within_the_budget():
@@ -32,7 +32,7 @@ def test_no_sequence_gives_no_batch():
 
 
 def line(number: int, *lengths: int) -> SourceLine:
-    return SourceLine(number, "", tuple((7,) * length for length in lengths), (), None)
+    return SourceLine(number, "", tuple(Part(number, (7,) * length) for length in lengths), None)
 
 
 def test_lines_are_taken_up_to_the_budget_and_the_rest_is_left():

@@ -9,7 +9,7 @@ from seq2seq.bundle import Bundle
 from seq2seq.config import DecodeConfig, LongLines, ModelConfig, TokenizerConfig, Tying
 from seq2seq.models import build_model
 from seq2seq.text.tokenizer_training import train_tokenizer
-from seq2seq.translator import Translator
+from seq2seq.translator import Request, Translator
 from seq2seq.translator.results import NOTHING
 
 LINES = ["der ant läuft!", "", "die cat.", "17 elk sieht und das yak schläft?", "\u200b", "owl"]
@@ -136,9 +136,9 @@ def test_lengths_are_limited_as_the_options_say(translator):
 
 
 def test_a_translation_starts_with_its_prefix_even_if_that_is_longer_than_the_relative_limit(translator):
-    prefixes = ["das yak", "und " * 40, "", "die"]
-    found = translator.translate(["owl", "owl", "owl", ""], prefixes=prefixes)
-    for answer, prefix in zip(found[:2], prefixes, strict=False):
+    prefixes = ["das yak", "und " * 40]
+    found = translator.translate([*(Request("owl", prefix=p) for p in prefixes), "owl", Request("", prefix="die")])
+    for answer, prefix in zip(found[:2], prefixes, strict=True):
         ids = translator.bundle.target_tokenizer.encode(prefix)
         assert list(answer.ids[: len(ids)]) == ids
     assert found[2].ids == translator.translate(["owl"])[0].ids
@@ -147,26 +147,61 @@ def test_a_translation_starts_with_its_prefix_even_if_that_is_longer_than_the_re
 
 def test_a_prefix_that_max_length_has_no_room_for_is_refused_by_line(translator):
     with pytest.raises(ValueError, match=r"the prefix of line 2 has 3 pieces, max_length=3 has room for 2 and EOS"):
-        translator.translate(["owl", "owl"], decode(max_length=3), prefixes=["", "das die das"])
+        translator.translate(["owl", Request("owl", prefix="das die das")], decode(max_length=3))
+
+
+def test_a_target_that_max_length_has_no_room_for_is_refused_by_line(translator):
+    with pytest.raises(ValueError, match=r"the target of line 1 has 3 pieces, max_length=3 has room for 2 and EOS"):
+        translator.translate([Request("owl", target="das die das")], decode(max_length=3))
+
+
+@pytest.mark.parametrize(
+    ("request_", "what"),
+    [(Request("owl und cat", target="das"), "target"), (Request("owl und cat", phrases=("das",)), "phrases")],
+    ids=["target", "phrases"],
+)
+def test_a_line_in_parts_cannot_be_told_its_target_or_phrases(translator, request_, what):
+    split = decode(max_source_length=3, long_lines=LongLines.split)
+    with pytest.raises(
+        ValueError, match=rf"line 2 is translated in \d+ parts, so that its {what} cannot be told which"
+    ):
+        translator.translate(["owl", request_], split)
+    (answer,) = translator.translate([Request("owl und cat", prefix="das")], split, on_notice=lambda _: None)
+    assert len(answer.source_ids) > 1
+    assert answer.text.startswith("das")
 
 
 def test_lines_are_called_by_the_numbers_that_they_are_given(translator):
     with pytest.raises(ValueError, match=r"the prefix of line 70 has 3 pieces"):
-        translator.translate(["owl", "owl"], decode(max_length=3), prefixes=["", "das die das"], numbers=[7, 70])
+        translator.translate(["owl", Request("owl", prefix="das die das")], decode(max_length=3), numbers=[7, 70])
     assert [answer.line for answer in translator.translate(["owl", ""], decode(), numbers=[7, 70])] == [7, 70]
     with pytest.raises(ValueError, match="got 1 numbers for 2 lines; give one for each"):
         translator.translate(["owl", "owl"], decode(), numbers=[7])
 
 
-def test_as_many_prefixes_as_lines_are_asked_for(translator):
-    with pytest.raises(ValueError, match="got 1 prefixes for 2 lines"):
-        translator.translate(["owl", "owl"], prefixes=["das"])
+FORCED = ["das yak sieht die owl.", "", "17 bee und", "die cat"]
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_given_target_is_the_translation_and_has_the_scores_that_score_gives_it(translator, beam_size):
+    sources = LINES[:1] + LINES[2:4] + LINES[5:]
+    lines = [Request(source, target=target) for source, target in zip(sources, FORCED, strict=True)]
+    options = decode(beam_size=beam_size, n_best=beam_size, min_length=4)
+    free = translator.translate(["owl"], options)
+    *found, last = translator.translate([*lines, "owl"], options)
+    assert [one.ids for one in last.candidates] == [one.ids for one in free[0].candidates]
+    for answer, target, pair in zip(found, FORCED, translator.score(sources, FORCED), strict=True):
+        (only,) = answer.candidates
+        assert (only.text, only.ids, only.tokens) == (target, pair.ids, pair.tokens)
+        assert only.token_log_probs == pytest.approx(pair.token_log_probs, abs=1e-12)
+        assert only.log_prob == pytest.approx(pair.log_prob, abs=1e-12)
+        assert only.score == pytest.approx(pair.score, abs=1e-12)
 
 
 def test_a_string_in_place_of_a_list_is_refused(translator):
     with pytest.raises(ValueError, match=r"got one string; write translate\(\[text\]\)"):
         translator.translate("owl")
-    with pytest.raises(ValueError, match=r"line 2 is None, expected a string"):
+    with pytest.raises(ValueError, match=r"line 2 is None, expected a string or a Request"):
         list(translator.stream(iter(["owl", None])))
     with pytest.raises(ValueError, match=r"got one string; write stream\(\[text\]\)"):
         list(translator.stream("owl"))
