@@ -14,11 +14,14 @@ Source:
     Radford et al. 2018 (GPT); Liu et al. 2018, arXiv:1801.10198, section 4.2.3 (source, separator, target in a row).
 """
 
+from itertools import islice
+
 from torch import cat, nn
 from torch.nn.functional import pad
 
 from seq2seq.models.stack import Execution, Stack, block_output
 from seq2seq.models.transformer import AttentionMaps, Transformer
+from seq2seq.nn.attention import attention_weights
 from seq2seq.nn.block import Block
 from seq2seq.nn.cache import CausalState, DecoderState, KeyValue
 from seq2seq.nn.embedding import Mixture
@@ -226,6 +229,27 @@ class DecoderOnly(Transformer):
             maps.decoder.append(block.self_attention.weights(normed, mask, rotation))
             x = block(x, mask, rotation=rotation)
         return maps
+
+    def _cross_weights(
+        self,
+        src: Int[Tensor, "B S"],
+        src_valid: Bool[Tensor, "B S"],
+        tgt_in: Int[Tensor, "B T"],
+        tgt_valid: Bool[Tensor, "B T"] | None,
+        layer: int,
+    ) -> Float[Tensor, "B H T S"]:
+        ids, valid = _in_a_row(src, src_valid, tgt_in, tgt_valid)
+        num_source = src.shape[1] - 1
+        places, mask = Places.of_valid(valid), prefix_mask(valid, num_source, self.prefix_lm)
+        x = self.decoder.embedding(ids, places)
+        rotation = self.decoder.rotation(places, x)
+        *before, last = islice(self.decoder.blocks(), layer + 1)
+        for block in before:
+            x = block(x, mask, rotation=rotation)
+        query, key, _ = last.self_attention.project(last.residual.before(x, last.self_attention_norm), rotation)
+        # a softmax over the source's keys alone is what shares the weights out anew
+        seen = padding_mask(_without_last(src_valid))
+        return pad(attention_weights(query[:, :, num_source:], key[:, :, :num_source], seen), (0, 1))
 
 
 def _in_a_row(

@@ -1,14 +1,18 @@
 """The Transformer of "Attention Is All You Need": an encoder, a decoder, and the projection onto the vocabulary."""
 
+from itertools import islice
+
 from torch import nn
 
 from seq2seq.models.decoder import Decoder
 from seq2seq.models.encoder import Encoder
 from seq2seq.models.transformer import AttentionMaps, Transformer
-from seq2seq.nn.cache import CausalState, DecoderState
+from seq2seq.nn.block import CrossBlock
+from seq2seq.nn.cache import CausalState, DecoderState, KeyValue
 from seq2seq.nn.embedding import Mixture
 from seq2seq.nn.masks import causal_mask, padding_mask
 from seq2seq.nn.positions import Places
+from seq2seq.nn.rotary import Rotation
 from seq2seq.nn.varlen import PackedMask, Packing
 from seq2seq.shapes import Bool, Float, Int, Tensor
 
@@ -104,9 +108,39 @@ class EncoderDecoder(Transformer):
         for layer in self.decoder.blocks():
             normed = layer.residual.before(x, layer.self_attention_norm)
             maps.decoder.append(layer.self_attention.weights(normed, target_mask, rotation))
-            attended = layer.attended(x, layer.self_attention(normed, causal=True, rotation=rotation))
             source = layer.cross_attention.keys_values(memory)
-            normed = layer.residual.before(attended, layer.cross_attention_norm)
-            maps.cross.append(layer.cross_attention.weights(normed, source, source_mask))
+            maps.cross.append(_weights_over(source, layer, x, source_mask, rotation))
             x = layer(x, source, source_mask, rotation)
         return maps
+
+    def _cross_weights(
+        self,
+        src: Int[Tensor, "B S"],
+        src_valid: Bool[Tensor, "B S"],
+        tgt_in: Int[Tensor, "B T"],
+        tgt_valid: Bool[Tensor, "B T"] | None,
+        layer: int,
+    ) -> Float[Tensor, "B H T S"]:
+        del tgt_valid
+        memory, mask = self.encoder(src, src_valid), padding_mask(src_valid)
+        places = Places.span(0, tgt_in.shape[1], tgt_in.device)
+        x = self.decoder.embedding(tgt_in, places)
+        rotation = self.decoder.rotation(places, x)
+        *before, last = islice(self.decoder.blocks(), layer + 1)
+        for block in before:
+            x = block(x, block.cross_attention.keys_values(memory), mask, rotation)
+        return _weights_over(last.cross_attention.keys_values(memory), last, x, mask, rotation)
+
+
+def _weights_over(
+    source: KeyValue,
+    layer: CrossBlock,
+    x: Float[Tensor, "B T D"],
+    mask: Bool[Tensor, "B 1 1 S"],
+    rotation: Rotation | None,
+) -> Float[Tensor, "B H T S"]:
+    """The attention weights over the source in a decoder layer that is given `x`."""
+    normed = layer.residual.before(x, layer.self_attention_norm)
+    attended = layer.attended(x, layer.self_attention(normed, causal=True, rotation=rotation))
+    normed = layer.residual.before(attended, layer.cross_attention_norm)
+    return layer.cross_attention.weights(normed, source, mask)

@@ -147,6 +147,49 @@ class Transformer(nn.Module, ABC):
         tgt_valid: Bool[Tensor, "B T"] | None = None,
     ) -> AttentionMaps: ...
 
+    @torch.no_grad()
+    def cross_weights(
+        self,
+        src: Int[Tensor, "B S"],
+        src_valid: Bool[Tensor, "B S"],
+        tgt_in: Int[Tensor, "B T"],
+        tgt_valid: Bool[Tensor, "B T"] | None = None,
+        *,
+        layer: int,
+        head: int | None = None,
+    ) -> Float[Tensor, "B T S"]:
+        """How much each target position looks at each source position, in one decoder layer; each row sums to 1.
+
+        Row t is what the position of tgt_in[:, t] sees, which predicts the piece after it. Layers behind that one are
+        not computed. In a decoder-only model, whose positions look at the target too, a head's weights are shared out
+        anew over the source without its EOS; that has the weight 0, since such a model never reads it.
+
+        Args:
+            src: As in `forward`.
+            src_valid: As in `forward`.
+            tgt_in: As in `forward`.
+            tgt_valid: As in `forward`.
+            layer: Of the decoder, from 0.
+            head: Of it, from 0; None takes the mean of all.
+        """
+        training = self.training
+        self.eval()
+        try:
+            weights = self._cross_weights(src, src_valid, tgt_in, tgt_valid, layer)
+        finally:
+            self.train(training)
+        return weights.mean(1) if head is None else weights[:, head]
+
+    @abstractmethod
+    def _cross_weights(
+        self,
+        src: Int[Tensor, "B S"],
+        src_valid: Bool[Tensor, "B S"],
+        tgt_in: Int[Tensor, "B T"],
+        tgt_valid: Bool[Tensor, "B T"] | None,
+        layer: int,
+    ) -> Float[Tensor, "B H T S"]: ...
+
     def num_parameters(self) -> int:
         """Trained numbers, tied ones counted once."""
         return sum(parameter.numel() for parameter in self.parameters())
