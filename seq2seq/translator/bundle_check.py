@@ -1,4 +1,6 @@
-"""Which bundles can translate."""
+"""Which bundles can translate, and which can do so together."""
+
+from collections.abc import Sequence
 
 from seq2seq.bundle import Bundle
 from seq2seq.config import Architecture, Task, Tying
@@ -36,3 +38,27 @@ def check_bundle(bundle: Bundle) -> None:
             f"{source.vocabulary_sha256[:12]} and {target.vocabulary_sha256[:12]}; use the tokenizer that it was "
             "trained with"
         )
+
+
+def check_ensemble(bundles: Sequence[Bundle]) -> None:
+    """Refuse bundles that do not translate, or whose pieces mean different things.
+
+    Raises:
+        ValueError: with the checksums of tokenizers that differ, or what `check_bundle` says.
+    """
+    if not bundles:
+        raise ValueError("got no bundle, expected at least one")
+    for bundle in bundles:
+        check_bundle(bundle)
+    first = bundles[0]
+    for number, bundle in enumerate(bundles[1:], start=2):
+        for side, own, expected in (
+            ("source", bundle.source_tokenizer, first.source_tokenizer),
+            ("target", bundle.target_tokenizer, first.target_tokenizer),
+        ):
+            if own.sha256 != expected.sha256:
+                raise ValueError(
+                    f"bundle {number} of the ensemble has another {side} tokenizer (SHA-256 {own.sha256}) than the "
+                    f"first one ({expected.sha256}); models predict together only if their pieces are the same, so "
+                    "give models that were trained with one tokenizer"
+                )

@@ -1,14 +1,14 @@
 """Lines made ready for the model: cut into pieces, checked, and if they are too long, into parts."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from seq2seq.bundle import Bundle
 from seq2seq.config import DecodeConfig, ModelConfig
 from seq2seq.text.lines import is_blank
 from seq2seq.text.tokenizer import Tokenizer
 from seq2seq.translator.batches import Part, SourceLine
-from seq2seq.translator.long_lines import fit, longest_source
+from seq2seq.translator.long_lines import fit, longest_source, longest_target
 from seq2seq.translator.request import Request
 
 
@@ -19,17 +19,18 @@ class Preparation:
     Attributes:
         source_tokenizer: Cuts lines into pieces.
         target_tokenizer: Cuts given targets and beginnings of translations into pieces.
-        model_config: Knows how long a line may be.
+        model_configs: Know how long a line and its translation may be; several for an ensemble.
     """
 
     source_tokenizer: Tokenizer
     target_tokenizer: Tokenizer
-    model_config: ModelConfig
+    model_configs: tuple[ModelConfig, ...]
 
     @classmethod
-    def of(cls, bundle: Bundle) -> "Preparation":
-        """For the bundle's model."""
-        return cls(bundle.source_tokenizer, bundle.target_tokenizer, bundle.model_config)
+    def of(cls, *bundles: Bundle) -> "Preparation":
+        """For the bundles' models, which have one pair of tokenizers."""
+        configs = tuple(bundle.model_config for bundle in bundles)
+        return cls(bundles[0].source_tokenizer, bundles[0].target_tokenizer, configs)
 
     def encode(self, line: str) -> list[int]:
         """Source pieces without EOS; none if there is nothing to translate."""
@@ -45,7 +46,8 @@ class Preparation:
         ids = self.encode(request.text)
         if not ids:
             return SourceLine(number, request.text, (), None)
-        pieces, notice = fit(ids, self.source_tokenizer, decode, number, longest_source(self.model_config))
+        longest = _smallest(map(longest_source, self.model_configs))
+        pieces, notice = fit(ids, self.source_tokenizer, decode, number, longest)
         forced = request.target is not None
         prefix = request.target if request.target is not None else request.prefix
         prefix_ids = () if is_blank(prefix) else tuple(self.target_tokenizer.encode(prefix))
@@ -61,7 +63,16 @@ class Preparation:
             )
         closed = [(*piece, self.source_tokenizer.special.eos) for piece in pieces]
         first = Part(number, closed[0], prefix_ids, request.phrases, forced)
-        return SourceLine(number, request.text, (first, *(Part(number, later) for later in closed[1:])), notice)
+        parts = (first, *(Part(number, later) for later in closed[1:]))
+        return SourceLine(number, request.text, tuple(map(self._with_positions, parts)), notice)
+
+    def _with_positions(self, part: Part) -> Part:
+        """The part, and how many target pieces the models have positions for beside its source."""
+        return replace(part, positions=_smallest(longest_target(one, len(part.source)) for one in self.model_configs))
+
+
+def _smallest(limits: Iterable[int | None]) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def numbered(lines: Iterable[str | Request], numbers: Sequence[int] | None = None) -> Iterator[tuple[int, Request]]:

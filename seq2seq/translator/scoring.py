@@ -7,6 +7,7 @@ import torch
 
 from seq2seq.bundle import Bundle
 from seq2seq.config import DecodeConfig
+from seq2seq.models import Ensemble, Transformer
 from seq2seq.nn.device import evaluation
 from seq2seq.search.length_penalty import LengthPenalty
 from seq2seq.translator.batches import pad, token_batches
@@ -14,9 +15,20 @@ from seq2seq.translator.results import ScoredPair
 
 
 def score_ids(
-    bundle: Bundle, source_ids: Sequence[Sequence[int]], target_ids: Sequence[Sequence[int]], decode: DecodeConfig
+    model: Transformer | Ensemble,
+    bundles: Sequence[Bundle],
+    source_ids: Sequence[Sequence[int]],
+    target_ids: Sequence[Sequence[int]],
+    decode: DecodeConfig,
 ) -> list[ScoredPair]:
     """Each target sequence scored as a translation of its source, as `Translator.score_ids` says.
+
+    Args:
+        model: The network that scores.
+        bundles: What it was made of: tokenizers, which are the same in all, and sizes.
+        source_ids: What the model is given.
+        target_ids: What is scored.
+        decode: Length penalty and batch size.
 
     Raises:
         ValueError: if there are not as many targets as sources, an id is not in its vocabulary, or a source is empty.
@@ -25,6 +37,7 @@ def score_ids(
         raise ValueError(
             f"got {len(source_ids)} sources and {len(target_ids)} targets; give one target for each source"
         )
+    bundle = bundles[0]
     _check(source_ids, bundle.source_tokenizer.vocab_size, "source")
     _check(target_ids, bundle.target_tokenizer.vocab_size, "target")
     rows: dict[int, list[float]] = {place: [] for place in range(len(target_ids))}
@@ -32,19 +45,26 @@ def score_ids(
     for place in places:
         if not len(source_ids[place]):
             raise ValueError(f"source sequence {place + 1} is empty; expected at least EOS")
-        bundle.model_config.check_lengths(len(source_ids[place]), len(target_ids[place]), f"pair {place + 1}")
+        for one in bundles:
+            one.model_config.check_lengths(len(source_ids[place]), len(target_ids[place]), f"pair {place + 1}")
     lengths = [len(source_ids[place]) + len(target_ids[place]) for place in places]
     for batch in token_batches(lengths, decode.batch_tokens):
         chosen = [places[at] for at in batch]
-        found = _forced(bundle, [source_ids[place] for place in chosen], [target_ids[place] for place in chosen])
+        sources, targets = [source_ids[place] for place in chosen], [target_ids[place] for place in chosen]
+        found = _forced(model, bundle, sources, targets)
         rows.update(zip(chosen, found, strict=True))
     penalty = LengthPenalty(decode.penalty_form, decode.length_penalty)
     return [_pair(bundle, target_ids[place], row, penalty) for place, row in rows.items()]
 
 
-def _forced(bundle: Bundle, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+def _forced(
+    model: Transformer | Ensemble,
+    bundle: Bundle,
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+) -> list[list[float]]:
     """Log-probability of every target piece. Normalised over the same outputs and in the same precision as search."""
-    model, device = bundle.model, bundle.model.output.device
+    device = model.output.device
     special = bundle.target_tokenizer.special
     src, src_valid = pad(sources, bundle.source_tokenizer.special.pad, device)
     tgt_in, _ = pad([[special.bos, *target[:-1]] for target in targets], special.pad, device)

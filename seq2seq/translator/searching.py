@@ -2,21 +2,22 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from seq2seq.bundle import Bundle
 from seq2seq.config import DecodeConfig
-from seq2seq.models.transformer import Transformer
+from seq2seq.models import Ensemble, Transformer
 from seq2seq.search import Hypothesis, LengthPenalty, SearchLimits, beam_search, random_source, sample
+from seq2seq.search.step import StepFunction
 from seq2seq.search.vocabulary import Vocabulary
 from seq2seq.translator.batches import Part, length_limits, pad
-from seq2seq.translator.long_lines import longest_target
 from seq2seq.translator.rules import batch_rules
 
 
 def search(
-    model: Transformer,
+    model: Transformer | Ensemble,
     bundle: Bundle,
     parts: Sequence[Part],
     decode: DecodeConfig,
@@ -26,13 +27,14 @@ def search(
 
     Args:
         model: The network that translates.
-        bundle: Its tokenizers and sizes.
+        bundle: Its tokenizers.
         parts: What to translate.
         decode: Options.
         text: What ids spell; hypotheses that spell the same are one answer.
     """
     vocabulary = Vocabulary()
     device = model.output.device
+    step: StepFunction[Any] = model.step  # each kind of model has its own kind of state
     # every sample is a sentence of the search
     wanted = [part for part in parts for _ in range(decode.num_found)] if decode.draws else parts
     limits = _limits(bundle, decode, wanted, vocabulary, len(model.output))
@@ -42,7 +44,7 @@ def search(
     if decode.draws:
         rows = torch.arange(len(parts), device=device).repeat_interleave(decode.num_found)
         found = sample(
-            model.step,
+            step,
             state.select(rows, rows),
             limits,
             filters=rules.filters,
@@ -57,7 +59,7 @@ def search(
         hypotheses = [found[at : at + decode.num_found] for at in range(0, len(found), decode.num_found)]
     else:
         hypotheses = beam_search(
-            model.step,
+            step,
             state,
             limits,
             beam_size=decode.beam_size,
@@ -82,10 +84,7 @@ def _limits(
     # Imported models may have one id for EOS and others; what ends a translation must remain possible.
     unwanted = {special.pad, special.bos} - {special.eos}
     suppressed = [vocabulary.number(id_) for id_ in (*sorted(unwanted), *range(vocab_size, num_outputs))]
-    lengths = [
-        length_limits(decode, len(part.source), len(part.prefix), longest_target(bundle.model_config, len(part.source)))
-        for part in parts
-    ]
+    lengths = [length_limits(decode, len(part.source), len(part.prefix), part.positions) for part in parts]
     for at, part in enumerate(parts):
         if part.forced:
             lengths[at] = (len(part.prefix) + 1, len(part.prefix) + 1)

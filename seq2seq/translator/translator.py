@@ -1,4 +1,4 @@
-"""A bundle that translates: lines of text in, lines of text out, N for N and in order."""
+"""Bundles that translate: lines of text in, lines of text out, N for N and in order."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,12 +6,14 @@ from pathlib import Path
 import torch
 
 from seq2seq.bundle import Bundle, load_bundle
-from seq2seq.config import DecodeConfig
+from seq2seq.config import Average, DecodeConfig
+from seq2seq.models import Ensemble, Transformer
+from seq2seq.models.ensemble import normalized
 from seq2seq.nn.device import evaluation, find_device
 from seq2seq.search.hypotheses import Hypothesis
 from seq2seq.text.lines import is_blank
 from seq2seq.translator.batches import Part
-from seq2seq.translator.bundle_check import check_bundle
+from seq2seq.translator.bundle_check import check_ensemble
 from seq2seq.translator.line_translator import LineTranslator
 from seq2seq.translator.preparing import Preparation
 from seq2seq.translator.results import Candidate, ScoredPair
@@ -20,39 +22,65 @@ from seq2seq.translator.searching import search
 
 
 class Translator(LineTranslator):
-    """Translates lines, and scores given translations, with the model of a bundle.
+    """Translates lines, and scores given translations, with the model of a bundle, or with several as one.
 
     A line's answer does not depend on the lines around it, up to rounding. Lines with nothing to see in them, or that
     the tokenizer's normalisation leaves nothing of, have an empty translation, which the model is not asked for.
 
     Args:
         bundle: Model, tokenizers and default options. The model may be one in training: its mode is restored after
-            each call, and its current weights are used.
+            each call, and its current weights are used. Several bundles are an ensemble, whose models are put into
+            evaluation mode; it has the default options of the first.
         device: Where to move the model; None leaves it where it is.
+        weights: Of an ensemble: how much each bundle counts; only their ratios matter. None lets all count alike.
+        average: Of an ensemble: what the mean is taken of.
 
     Raises:
-        ValueError: if it is a language model, model and tokenizers do not fit together, or there is no such device.
+        ValueError: if it is a language model, model and tokenizers do not fit together, there is no such device, the
+            bundles of an ensemble have different tokenizers, or weights do not fit.
     """
 
-    def __init__(self, bundle: Bundle, device: str | torch.device | None = None) -> None:
-        check_bundle(bundle)
-        super().__init__(Preparation.of(bundle), bundle.decode, bundle.languages[1])
-        self.bundle = bundle
-        self.model = bundle.model if device is None else bundle.model.to(find_device(device))
+    def __init__(
+        self,
+        bundle: Bundle | Sequence[Bundle],
+        device: str | torch.device | None = None,
+        *,
+        weights: Sequence[float] | None = None,
+        average: Average = Average.probability,
+    ) -> None:
+        self.bundles = (bundle,) if isinstance(bundle, Bundle) else tuple(bundle)
+        check_ensemble(self.bundles)
+        if weights is not None:
+            weights = normalized(weights, len(self.bundles))
+        self.bundle = self.bundles[0]
+        super().__init__(Preparation.of(*self.bundles), self.bundle.decode, self.bundle.languages[1])
+        models = [one.model if device is None else one.model.to(find_device(device)) for one in self.bundles]
+        self.model: Transformer | Ensemble = models[0] if len(models) == 1 else Ensemble(models, weights, average)
 
     @classmethod
-    def load(cls, path: str | Path, device: str | torch.device = "auto") -> "Translator":
-        """The translator of the bundle at `path`.
+    def load(
+        cls,
+        path: str | Path | Sequence[str | Path],
+        device: str | torch.device = "auto",
+        *,
+        weights: Sequence[float] | None = None,
+        average: Average = Average.probability,
+    ) -> "Translator":
+        """The translator of the bundle at `path`, or of the ensemble of several.
 
         Args:
-            path: A folder as `seq2seq train` writes it.
+            path: A folder as `seq2seq train` writes it, or several of them.
             device: "cpu", "cuda", "cuda:1", "mps", or "auto" for a GPU when there is one.
+            weights: Of an ensemble: how much each bundle counts; only their ratios matter. None lets all count alike.
+            average: Of an ensemble: what the mean is taken of.
 
         Raises:
             FileNotFoundError: if `path` is not a bundle.
-            ValueError: if its parts do not fit together, or there is no such device.
+            ValueError: if its parts do not fit together, bundles do not fit each other, or there is no such device.
         """
-        return cls(load_bundle(path, find_device(device)))
+        paths = [path] if isinstance(path, (str, Path)) else path
+        bundles = [load_bundle(one, find_device(device)) for one in paths]
+        return cls(bundles, weights=weights, average=average)
 
     @property
     def device(self) -> torch.device:
@@ -82,7 +110,7 @@ class Translator(LineTranslator):
             )
         if len(sources) != len(targets):
             raise ValueError(f"got {len(sources)} sources and {len(targets)} targets; give one target for each source")
-        decode = decode or self.bundle.decode
+        decode = decode or self.decode
         left, right = [], []
         for number, (source, target) in enumerate(zip(sources, targets, strict=True), start=1):
             source_ids, target_ids = self.preparation.encode(source), self.bundle.target_tokenizer.encode(target)
@@ -114,7 +142,7 @@ class Translator(LineTranslator):
             ValueError: if the numbers of sequences differ, a source is empty, an id is outside its vocabulary, or a
                 pair is longer than learned positions allow.
         """
-        return score_ids(self.bundle, source_ids, target_ids, decode or self.bundle.decode)
+        return score_ids(self.model, self.bundles, source_ids, target_ids, decode or self.decode)
 
     def _search(self, parts: Sequence[Part], decode: DecodeConfig) -> list[list[Candidate]]:
         """The candidates of a batch."""
