@@ -1,0 +1,232 @@
+"""Phrases that hypotheses must contain before they may end."""
+
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from seq2seq.search.rules import Rows
+from seq2seq.shapes import Float, Tensor
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """One way to write a phrase."""
+
+    pieces: tuple[int, ...]
+    """Numbers of the pieces; at least one."""
+    whole_start: bool = False
+    """Whether it must not go on with a word that the piece before it has left open."""
+    whole_end: bool = False
+    """Whether no word must go on behind it."""
+
+
+Phrase = tuple[Spelling, ...]
+"""The ways to write a phrase, one of which is enough."""
+
+
+@dataclass(frozen=True)
+class WordPieces:
+    """Which pieces can be joined to one word where they follow one another."""
+
+    opening: Container[int] = frozenset()
+    """Pieces that end in a word, which the next piece may go on with."""
+    continuing: Container[int] = frozenset()
+    """Pieces that go on with a word that the piece before has left open."""
+
+
+class _Match(NamedTuple):
+    """A phrase that has begun, or that has all its pieces and waits for what comes behind it."""
+
+    phrase: int
+    spelling: int
+    length: int
+    """Pieces that are there."""
+
+
+class _State(NamedTuple):
+    """What a hypothesis has."""
+
+    counts: tuple[int, ...]
+    """How often it has each phrase."""
+    matches: frozenset[_Match]
+    """Of phrases that it does not have often enough."""
+    last: int | None
+    """Its last piece."""
+
+
+class Constraints:
+    """Holds hypotheses back from ending until they contain the phrases of their sentence; a `Progress`.
+
+    A hypothesis contains a phrase if the pieces of one of its spellings stand in it in a row, as whole words where the
+    spelling says so. A phrase that is given several times must come so often, at places that do not overlap. Different
+    phrases may overlap: who has "New York" has "York", too. In order, each phrase begins behind the end of the one
+    before.
+
+    What a hypothesis has is told by its pieces alone: the pieces of every phrase that it contains, and of one more that
+    its last pieces have begun, the longest. If that is not gone on with, or a word goes on behind a phrase that ends in
+    whole words, it is lost. A phrase counts as many pieces as its longest spelling.
+
+    Source:
+        Post and Vilar 2018, arXiv:1804.06609, section 3. Deviations: theirs takes a phrase that has begun for the only
+        one that can go on, and does not know whole words, order or several spellings. Here all that have begun are
+        followed together, so that no hypothesis which contains the phrases is held back.
+
+    Args:
+        phrases: For each sentence what it must contain.
+        ends: Numbers that end a hypothesis, EOS first.
+        words: Which pieces can be one word.
+        ordered: Whether phrases must come in the order in which they are given.
+    """
+
+    def __init__(
+        self,
+        phrases: Sequence[Sequence[Phrase]],
+        ends: Sequence[int],
+        *,
+        words: WordPieces | None = None,
+        ordered: bool = False,
+    ) -> None:
+        self._ends = list(ends)
+        words = words or WordPieces()
+        self._sentences = [_Tracker(wanted, words, ordered=ordered) for wanted in phrases]
+        self._known: dict[int, dict[tuple[int, tuple[int, ...]], _State]] = {}
+
+    def __call__(self, rows: Rows, log_probs: Float[Tensor, "R V"]) -> None:
+        """Forbid the end to hypotheses that do not have everything."""
+        early = [row for row, tracker, state in self._followed(rows) if tracker.value(state) < tracker.total]
+        if early:
+            places = torch.tensor(early, device=log_probs.device)
+            for end in self._ends:
+                log_probs[places, end] = -torch.inf
+
+    def wanted(self, rows: Rows) -> list[list[int]]:
+        """For each row the pieces by which a phrase begins or goes on, and EOS where everything is there.
+
+        EOS is among them because it is the one piece that certainly does not go on with the last word.
+        """
+        found: list[list[int]] = [[] for _ in range(len(rows.sentences))]
+        for row, tracker, state in self._followed(rows):
+            found[row] = tracker.wanted(state) if tracker.value(state) < tracker.total else self._ends[:1]
+        return found
+
+    def met(self, sentence: int, ids: Sequence[int]) -> int:
+        """How many pieces of phrases the hypothesis has; 0 for a sentence that must contain nothing."""
+        tracker = self._sentences[sentence]
+        if not tracker.total:
+            return 0
+        if not len(ids):
+            return tracker.value(tracker.start)
+        return tracker.value(tracker.after(self._state(sentence, tuple(ids[:-1])), ids[-1]))
+
+    def total(self, sentence: int) -> int:
+        """What `met` is for a hypothesis that has everything."""
+        return self._sentences[sentence].total
+
+    def _followed(self, rows: Rows) -> Iterator[tuple[int, "_Tracker", _State]]:
+        """Each row whose sentence has phrases, and what it has of them."""
+        held = [(row, sentence) for row, sentence in enumerate(rows.sentences.tolist()) if self.total(sentence)]
+        ids = rows.ids.tolist() if held else []
+        for row, sentence in held:
+            yield row, self._sentences[sentence], self._state(sentence, tuple(ids[row]))
+
+    def _state(self, sentence: int, ids: tuple[int, ...]) -> _State:
+        """What a hypothesis has, worked out from the one that it continues if that is still known."""
+        known = self._known.setdefault(len(ids), {})
+        state = known.get((sentence, ids))
+        if state is None:
+            tracker = self._sentences[sentence]
+            state = self._known.get(len(ids) - 1, {}).get((sentence, ids[:-1]))
+            if state is not None:
+                state = tracker.after(state, ids[-1])
+            else:
+                state = tracker.start
+                for piece in ids:
+                    state = tracker.after(state, piece)
+            known[sentence, ids] = state
+            for length in [length for length in self._known if length < len(ids) - 1]:
+                del self._known[length]
+        return state
+
+
+class _Tracker:
+    """Follows what hypotheses of one sentence have, piece by piece."""
+
+    def __init__(self, wanted: Sequence[Phrase], words: WordPieces, *, ordered: bool) -> None:
+        for phrase in wanted:
+            assert phrase, "a phrase has a spelling"
+            assert all(spelling.pieces for spelling in phrase), "a spelling has pieces"
+        self._phrases = list(wanted) if ordered else list(dict.fromkeys(wanted))
+        self._times = [1 if ordered else list(wanted).count(phrase) for phrase in self._phrases]
+        self._worth = [max(len(spelling.pieces) for spelling in phrase) for phrase in self._phrases]
+        self._words = words
+        self._ordered = ordered
+        self.total = sum(times * worth for times, worth in zip(self._times, self._worth, strict=True))
+        self.start = _State((0,) * len(self._phrases), frozenset(), None)
+
+    def after(self, state: _State, piece: int) -> _State:
+        """What a hypothesis has when that piece has followed."""
+        counts = list(state.counts) if piece in self._words.continuing else self._confirmed(state)
+        # What began inside an occurrence that has now been counted overlaps it.
+        matches = {
+            match._replace(length=match.length + 1)
+            for match in state.matches
+            if self._next(match) == piece and counts[match.phrase] == state.counts[match.phrase]
+        }
+        for phrase in range(len(self._phrases)):
+            if self._is_open(phrase, counts):
+                matches |= {
+                    _Match(phrase, number, 1)
+                    for number, spelling in enumerate(self._phrases[phrase])
+                    if spelling.pieces[0] == piece and self._may_begin(spelling, state.last)
+                }
+        whole = {match.phrase for match in matches if self._next(match) is None and not self._waits(match)}
+        for phrase in whole:
+            counts[phrase] += 1
+        return _State(tuple(counts), frozenset(match for match in matches if match.phrase not in whole), piece)
+
+    def value(self, state: _State) -> int:
+        """Pieces that a hypothesis has which might end here."""
+        counts = self._confirmed(state)
+        had = sum(count * worth for count, worth in zip(counts, self._worth, strict=True))
+        begun = [match.length for match in state.matches if counts[match.phrase] == state.counts[match.phrase]]
+        return had + max(begun, default=0)
+
+    def wanted(self, state: _State) -> list[int]:
+        """Pieces by which phrases begin or go on."""
+        counts = self._confirmed(state)
+        going_on = [self._next(match) for match in state.matches if self._is_open(match.phrase, counts)]
+        begun = [
+            spelling.pieces[0]
+            for phrase in range(len(self._phrases))
+            if self._is_open(phrase, counts)
+            for spelling in self._phrases[phrase]
+            if self._may_begin(spelling, state.last)
+        ]
+        return sorted({piece for piece in [*going_on, *begun] if piece is not None})
+
+    def _confirmed(self, state: _State) -> list[int]:
+        """How often the hypothesis has each phrase if no word goes on behind it."""
+        counts = list(state.counts)
+        for phrase in {match.phrase for match in state.matches if self._next(match) is None}:
+            counts[phrase] += 1
+        return counts
+
+    def _next(self, match: _Match) -> int | None:
+        """The piece that a phrase goes on with; None if all are there."""
+        pieces = self._phrases[match.phrase][match.spelling].pieces
+        return pieces[match.length] if match.length < len(pieces) else None
+
+    def _waits(self, match: _Match) -> bool:
+        """Whether it depends on the next piece that the phrase ends there."""
+        return self._phrases[match.phrase][match.spelling].whole_end
+
+    def _is_open(self, phrase: int, counts: Sequence[int]) -> bool:
+        """Whether the phrase is still to come, and now."""
+        missing = counts[phrase] < self._times[phrase]
+        return missing and (not self._ordered or phrase == sum(counts))
+
+    def _may_begin(self, spelling: Spelling, last: int | None) -> bool:
+        """Whether that spelling can stand behind the last piece."""
+        return not spelling.whole_start or last is None or last not in self._words.opening
