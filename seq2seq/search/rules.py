@@ -5,7 +5,7 @@ come next. What it leaves is not normalised again, so that a hypothesis keeps th
 it. Here are the rules that limits ask for; `warpers` has those that change how probable pieces are.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -36,8 +36,8 @@ Rule = Callable[[Rows, Float[Tensor, "R V"]], None]
 class Suppressed:
     """Ids that are never produced."""
 
-    def __init__(self, limits: SearchLimits, device: torch.device) -> None:
-        self._ids = torch.tensor(limits.suppressed, dtype=torch.long, device=device)
+    def __init__(self, ids: Sequence[int], device: torch.device) -> None:
+        self._ids = torch.tensor(ids, dtype=torch.long, device=device)
 
     def __call__(self, rows: Rows, log_probs: Float[Tensor, "R V"]) -> None:
         """Forbid the suppressed columns."""
@@ -93,9 +93,35 @@ class MaxLength:
             _allow_only(log_probs, last, torch.full_like(last, self._eos))
 
 
+class Behind:
+    """A rule that leaves the first pieces of each sentence's hypotheses alone.
+
+    What is forced on a sentence need not keep rules, and costs what the model says that it costs.
+
+    Args:
+        rule: The rule; it sees all pieces, those left alone too.
+        lengths: For each sentence the number of pieces that are left alone.
+    """
+
+    def __init__(self, rule: Rule, lengths: Sequence[int]) -> None:
+        self._rule = rule
+        self._lengths = torch.tensor(lengths, dtype=torch.long)
+        self._longest = max(lengths, default=0)
+
+    def __call__(self, rows: Rows, log_probs: Float[Tensor, "R V"]) -> None:
+        """Apply the rule to the rows that are long enough."""
+        if rows.length >= self._longest:
+            self._rule(rows, log_probs)
+            return
+        spared = (self._lengths[rows.sentences] > rows.length).nonzero()[:, 0].to(log_probs.device)
+        kept = log_probs[spared]
+        self._rule(rows, log_probs)
+        log_probs[spared] = kept
+
+
 def build_rules(limits: SearchLimits, device: torch.device) -> list[Rule]:
     """The rules that the limits ask for, in the order in which they are applied."""
-    rules: list[Rule] = [Suppressed(limits, device), MinLength(limits), ForcedPrefix(limits)]
+    rules: list[Rule] = [Suppressed(limits.suppressed, device), MinLength(limits), ForcedPrefix(limits)]
     return rules if limits.open_end else [*rules, MaxLength(limits)]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 
 from seq2seq.search.rules import Rows
-from seq2seq.shapes import Float, Tensor
+from seq2seq.shapes import Float, Int, Tensor
 
 
 class RepetitionPenalty:
@@ -23,21 +23,46 @@ class RepetitionPenalty:
 
     Args:
         penalty: Above 1 discourages repetition, below 1 encourages it.
-        prompts: For each sentence the pieces before its hypotheses, which count too; none may be empty.
+        prompts: For each sentence the pieces before its hypotheses, which count too; None if there are none.
     """
 
-    def __init__(self, penalty: float, prompts: Sequence[Sequence[int]]) -> None:
+    def __init__(self, penalty: float, prompts: Sequence[Sequence[int]] | None = None) -> None:
         self._penalty = penalty
-        longest = max(map(len, prompts), default=0)
-        # filled up with a piece that counts anyway
-        self._prompts = torch.tensor([[*p, *[p[0]] * (longest - len(p))] for p in prompts], dtype=torch.long)
+        self._prompts: Int[Tensor, "B P"] | None = None
+        if prompts is not None:
+            longest = max(map(len, prompts), default=0)
+            # filled up with a piece that counts anyway
+            filled = [[*prompt, *[prompt[0]] * (longest - len(prompt))] for prompt in prompts if len(prompt)]
+            assert len(filled) == len(prompts), "every prompt has a piece"
+            self._prompts = torch.tensor(filled, dtype=torch.long).view(len(prompts), longest)
 
     def __call__(self, rows: Rows, logits: Float[Tensor, "R V"]) -> None:
         """Penalise the pieces that each row has."""
-        pieces = torch.cat([self._prompts[rows.sentences], rows.ids], dim=1).to(logits.device)
+        pieces = rows.ids if self._prompts is None else torch.cat([self._prompts[rows.sentences], rows.ids], dim=1)
+        pieces = pieces.to(logits.device)
         values = logits.gather(1, pieces)
         values = torch.where(values < 0, values * self._penalty, values / self._penalty)
         logits.scatter_(1, pieces, values)
+
+
+class PiecePenalty:
+    """Takes nats off the logit of one piece, such as the unknown one.
+
+    Used as an edit of logits the chances of all other pieces grow together by what that one loses. As a hypothesis'
+    log-probabilities are reported as the model gives them, the penalty shows in its score alone.
+
+    Args:
+        piece: Its number.
+        nats: What it costs.
+    """
+
+    def __init__(self, piece: int, nats: float) -> None:
+        self._piece = piece
+        self._nats = nats
+
+    def __call__(self, rows: Rows, logits: Float[Tensor, "R V"]) -> None:
+        """Penalise the piece in every row."""
+        logits[:, self._piece] -= self._nats
 
 
 class Temperature:

@@ -26,7 +26,7 @@ class Histories:
     def __init__(self, rows: list[tuple[int, ...]]) -> None:
         self.rows = rows
 
-    def select(self, rows: torch.Tensor, sentences: torch.Tensor) -> "Histories":
+    def select(self, rows: torch.Tensor, sentences: torch.Tensor, places: torch.Tensor | None = None) -> "Histories":
         return Histories([self.rows[row] for row in rows.tolist()])
 
 

@@ -25,7 +25,7 @@ class Histories:
 
     rows: list[tuple[int, ...]]
 
-    def select(self, rows: torch.Tensor, sentences: torch.Tensor) -> "Histories":
+    def select(self, rows: torch.Tensor, sentences: torch.Tensor, places: torch.Tensor | None = None) -> "Histories":
         return Histories([self.rows[row] for row in rows.tolist()])
 
 

@@ -1,7 +1,7 @@
 import torch
 
 from seq2seq.search import SearchLimits
-from seq2seq.search.rules import ForcedPrefix, MaxLength, MinLength, Rows, Suppressed, build_rules
+from seq2seq.search.rules import Behind, ForcedPrefix, MaxLength, MinLength, Rows, Suppressed, build_rules
 
 CPU = torch.device("cpu")
 
@@ -25,7 +25,7 @@ def fresh() -> torch.Tensor:
 
 def test_suppressed_ids_are_forbidden_in_every_row_and_the_others_untouched() -> None:
     log_probs = fresh()
-    Suppressed(limits(), CPU)(rows(1), log_probs)
+    Suppressed(limits().suppressed, CPU)(rows(1), log_probs)
     assert allowed(log_probs) == [list(range(2, 10))] * 3
     assert torch.equal(log_probs[:, 2:10], fresh()[:, 2:10])
 
@@ -60,3 +60,19 @@ def test_all_rules_together_leave_what_each_of_them_leaves() -> None:
         for rule in build_rules(limits(prefixes=[[4], []]), CPU):
             rule(rows(length), log_probs)
         assert allowed(log_probs) == expected
+
+
+def test_a_rule_behind_what_is_forced_spares_as_many_pieces_of_each_sentence_as_it_is_told() -> None:
+    seen = []
+
+    def forbid_all(rows: Rows, log_probs: torch.Tensor) -> None:
+        seen.append(rows.length)
+        log_probs.fill_(-torch.inf)
+
+    rule = Behind(forbid_all, [1, 3])
+    for length, expected in ((0, [True, True, True]), (1, [False, False, True]), (3, [False] * 3)):
+        log_probs = fresh()
+        rule(rows(length), log_probs)
+        assert log_probs.isfinite().all(dim=1).tolist() == expected
+        assert torch.equal(log_probs[log_probs.isfinite()], fresh()[log_probs.isfinite()])
+    assert seen == [0, 1, 3]

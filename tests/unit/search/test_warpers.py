@@ -7,6 +7,7 @@ import torch
 
 from seq2seq.search import MinP, RepetitionPenalty, Temperature, TopK, TopP
 from seq2seq.search.rules import Rows
+from seq2seq.search.warpers import PiecePenalty
 
 PROBABILITIES = [0.05, 0.4, 0.1, 0.3, 0.15]
 
@@ -76,3 +77,23 @@ def test_the_repetition_penalty_goes_by_the_sentence_of_a_row_and_leaves_forbidd
     beams = Rows(torch.tensor([0, 1, 1]), torch.empty(3, 0, dtype=torch.long))
     RepetitionPenalty(4.0, [[0], [1, 2]])(beams, logits)
     assert logits.tolist() == [[0.5, 3.0, -math.inf], [2.0, 0.75, -math.inf], [2.0, 0.75, -math.inf]]
+
+
+def test_the_repetition_penalty_without_prompts_counts_the_hypothesis_alone() -> None:
+    logits = torch.tensor([[2.0, -1.0, 4.0]] * 2, dtype=torch.float64)
+    edit = RepetitionPenalty(2.0)
+    edit(rows([[], []]), logits)
+    assert logits.tolist() == [[2.0, -1.0, 4.0]] * 2
+    edit(rows([[2, 2], [1, 0]]), logits)
+    assert logits.tolist() == [[2.0, -1.0, 2.0], [1.0, -2.0, 4.0]]
+
+
+def test_of_several_prompts_none_is_empty() -> None:
+    with pytest.raises(AssertionError, match="every prompt has a piece"):
+        RepetitionPenalty(2.0, [[0], []])
+
+
+def test_the_penalty_of_a_piece_is_taken_off_its_logit_in_every_row() -> None:
+    logits = torch.tensor([[2.0, -1.0, 4.0], [0.0, -torch.inf, 1.0]], dtype=torch.float64)
+    PiecePenalty(1, 3.5)(rows([[], []]), logits)
+    assert logits.tolist() == [[2.0, -4.5, 4.0], [0.0, -torch.inf, 1.0]]

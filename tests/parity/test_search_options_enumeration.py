@@ -1,0 +1,297 @@
+"""Beam search under any combination of options against all sequences enumerated, in batches of unlike sentences.
+
+The enumeration knows no rule of the package: it goes through all sequences, throws out those that an option forbids,
+and scores the others piece by piece.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seq2seq.config import PenaltyForm
+from seq2seq.search import Hypothesis, LengthPenalty, RepetitionPenalty, Rule, SearchLimits, beam_search, greedy
+from seq2seq.search.repetition import NoRepeatNgram
+from seq2seq.search.rules import Behind, Suppressed
+from seq2seq.search.warpers import PiecePenalty
+
+PAD, BOS, EOS, UNK = 0, 1, 2, 3
+FIRST = UNK
+MAX_LENGTH = 5
+
+
+@dataclass
+class Histories:
+    """Sentence and fed pieces of each row: the whole state of a scripted model."""
+
+    rows: list[tuple[int, ...]]
+
+    def select(self, rows: torch.Tensor, sentences: torch.Tensor, places: torch.Tensor | None = None) -> "Histories":
+        return Histories([self.rows[row] for row in rows.tolist()])
+
+
+class RandomTable:
+    """Logits that depend on sentence and history, drawn once for each."""
+
+    def __init__(self, seed: int, vocab_size: int, spread: float) -> None:
+        self.seed, self.vocab_size, self.spread = seed, vocab_size, spread
+        self._drawn: dict[tuple[int, ...], torch.Tensor] = {}
+
+    def logits(self, history: tuple[int, ...]) -> torch.Tensor:
+        if history not in self._drawn:
+            code = self.seed
+            for piece in history:
+                code = (code * 1_000_003 + piece + 1) % (2**61)
+            drawn = torch.randn(self.vocab_size, generator=torch.Generator().manual_seed(code), dtype=torch.float64)
+            self._drawn[history] = drawn * self.spread
+        return self._drawn[history]
+
+    def step(self, tokens: torch.Tensor, state: Histories) -> tuple[torch.Tensor, Histories]:
+        state = Histories([(*old, new) for old, new in zip(state.rows, tokens[:, 0].tolist(), strict=True)])
+        return torch.stack([self.logits(row) for row in state.rows]), state
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """What is asked for of one sentence."""
+
+    min_length: int = 0
+    max_length: int = MAX_LENGTH
+    prefix: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is asked for of all."""
+
+    penalty: LengthPenalty = field(default_factory=LengthPenalty)
+    no_repeat_ngram: int = 0
+    repetition_penalty: float = 1.0
+    unknown_penalty: float = 0.0
+    forbid_unknown: bool = False
+    n_best: int = 3
+
+    def allows(self, sentence: Sentence, body: tuple[int, ...]) -> bool:
+        """Whether the pieces before EOS may be an answer."""
+        prefix = len(sentence.prefix)
+        if body[:prefix] != sentence.prefix:
+            return False
+        if self.forbid_unknown and UNK in body[prefix:]:
+            return False
+        n = self.no_repeat_ngram
+        ends = range(max(n, prefix + 1), len(body) + 1) if n else ()
+        return all(body[end - n : end] not in {body[at : at + n] for at in range(end - n)} for end in ends)
+
+    def edited(self, logits: torch.Tensor, history: tuple[int, ...]) -> list[float]:
+        """Logits as the search is to see them."""
+        values: list[float] = logits.tolist()
+        for piece in set(history):
+            factor = self.repetition_penalty
+            values[piece] = values[piece] * factor if values[piece] < 0 else values[piece] / factor
+        values[UNK] -= self.unknown_penalty
+        return values
+
+    def edits(self, sentences: list[Sentence]) -> list[Rule]:
+        """As the package does it."""
+        spared = [len(sentence.prefix) for sentence in sentences]
+        edits: list[Rule] = []
+        if self.repetition_penalty != 1:
+            edits.append(Behind(RepetitionPenalty(self.repetition_penalty), spared))
+        if self.unknown_penalty:
+            edits.append(Behind(PiecePenalty(UNK, self.unknown_penalty), spared))
+        return edits
+
+    def rules(self, sentences: list[Sentence]) -> list[Rule]:
+        spared = [len(sentence.prefix) for sentence in sentences]
+        rules: list[Rule] = []
+        if self.no_repeat_ngram:
+            rules.append(Behind(NoRepeatNgram(self.no_repeat_ngram), spared))
+        if self.forbid_unknown:
+            rules.append(Behind(Suppressed([UNK], torch.device("cpu")), spared))
+        return rules
+
+
+def log_softmax(values: list[float]) -> list[float]:
+    top = max(values)
+    total = top + math.log(math.fsum(math.exp(value - top) for value in values))
+    return [value - total for value in values]
+
+
+def scored(table: RandomTable, options: Options, number: int, sentence: Sentence, ids: tuple[int, ...]) -> Hypothesis:
+    """One sequence, piece by piece."""
+    own, total = [], 0.0
+    for place, piece in enumerate(ids):
+        logits = table.logits((number, BOS, *ids[:place]))
+        own.append(log_softmax(logits.tolist())[piece])
+        spared = place < len(sentence.prefix)
+        total += own[-1] if spared else log_softmax(options.edited(logits, ids[:place]))[piece]
+    score = total / options.penalty(len(ids))
+    return Hypothesis(ids, math.fsum(own), score, tuple(own), len(ids) == sentence.max_length)
+
+
+def sequences(vocab_size: int, sentence: Sentence) -> Iterator[tuple[int, ...]]:
+    """All pieces before EOS that the lengths allow."""
+    for length in range(max(sentence.min_length, 1), sentence.max_length + 1):
+        yield from itertools.product(range(FIRST, vocab_size), repeat=length - 1)
+
+
+def enumerated(table: RandomTable, options: Options, number: int, sentence: Sentence) -> list[Hypothesis]:
+    """All answers, best first."""
+    found = [
+        scored(table, options, number, sentence, (*body, EOS))
+        for body in sequences(table.vocab_size, sentence)
+        if options.allows(sentence, body)
+    ]
+    return sorted(found, key=lambda hypothesis: -hypothesis.score)
+
+
+def limits(sentences: list[Sentence]) -> SearchLimits:
+    return SearchLimits(
+        BOS,
+        EOS,
+        (PAD, BOS),
+        [sentence.min_length for sentence in sentences],
+        [sentence.max_length for sentence in sentences],
+        [list(sentence.prefix) for sentence in sentences],
+    )
+
+
+def start(sentences: list[Sentence]) -> Histories:
+    return Histories([(number,) for number in range(len(sentences))])
+
+
+def searched(table: RandomTable, options: Options, sentences: list[Sentence], beam_size: int) -> list[list[Hypothesis]]:
+    return beam_search(
+        table.step,
+        start(sentences),
+        limits(sentences),
+        beam_size=beam_size,
+        n_best=min(options.n_best, beam_size),
+        penalty=options.penalty,
+        edits=options.edits(sentences),
+        rules=options.rules(sentences),
+        device="cpu",
+    )
+
+
+def covering_beam(vocab_size: int, sentences: list[Sentence]) -> int:
+    """So many hypotheses that none is ever dropped, and every EOS is among the first."""
+    pieces, longest = vocab_size - FIRST, max(sentence.max_length for sentence in sentences)
+    return max(pieces ** max(longest - 2, 0) * (pieces + 1), 2)
+
+
+def assert_same(got: list[Hypothesis], expected: list[Hypothesis]) -> None:
+    assert [hypothesis.ids for hypothesis in got] == [hypothesis.ids for hypothesis in expected]
+    for one, other in zip(got, expected, strict=True):
+        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-10)
+        assert one.score == pytest.approx(other.score, abs=1e-10)
+        assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-10)
+        assert one.hit_limit == other.hit_limit
+
+
+@st.composite
+def asked(draw: st.DrawFn, vocab_size: int) -> Sentence:
+    """Limits of a sentence."""
+    max_length = draw(st.integers(1, MAX_LENGTH))
+    prefix = draw(st.lists(st.integers(FIRST, vocab_size - 1), max_size=min(3, max_length - 1)))
+    return Sentence(draw(st.integers(0, max_length)), max_length, tuple(prefix))
+
+
+OPTIONS = st.builds(
+    Options,
+    penalty=st.builds(LengthPenalty, st.sampled_from(PenaltyForm), st.floats(-2, 3)),
+    no_repeat_ngram=st.integers(0, 3),
+    repetition_penalty=st.sampled_from([1.0, 1.2, 3.0, 0.7]),
+    unknown_penalty=st.sampled_from([0.0, 0.5, 4.0]),
+    forbid_unknown=st.booleans(),
+    n_best=st.integers(1, 5),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    vocab_size=st.integers(5, 6),
+    spread=st.sampled_from([0.3, 1.0, 4.0]),
+    options=OPTIONS,
+    data=st.data(),
+)
+def test_a_covering_beam_gives_the_enumerated_best_under_any_options(
+    seed: int, vocab_size: int, spread: float, options: Options, data: st.DataObject
+) -> None:
+    sentences = data.draw(st.lists(asked(vocab_size), min_size=1, max_size=3))
+    table = RandomTable(seed, vocab_size, spread)
+    expected = [enumerated(table, options, number, sentence) for number, sentence in enumerate(sentences)]
+    beam_size = covering_beam(vocab_size, sentences)
+    if not all(expected):
+        with pytest.raises(ValueError, match=f"sentence {expected.index([])} has no hypothesis"):
+            searched(table, options, sentences, beam_size)
+        return
+    found = searched(table, options, sentences, beam_size)
+    for got, best in zip(found, expected, strict=True):
+        assert_same(got, best[: min(options.n_best, beam_size)])
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), options=OPTIONS, beam_size=st.integers(1, 4), data=st.data())
+def test_what_a_narrow_beam_finds_is_allowed_and_worth_what_it_says_and_never_more_than_the_best(
+    seed: int, options: Options, beam_size: int, data: st.DataObject
+) -> None:
+    sentences = data.draw(st.lists(asked(6), min_size=1, max_size=3))
+    table = RandomTable(seed, 6, 2.0)
+    expected = [enumerated(table, options, number, sentence) for number, sentence in enumerate(sentences)]
+    try:
+        found = searched(table, options, sentences, beam_size)
+    except ValueError as error:
+        assert "has no hypothesis" in str(error)  # noqa: PT017  a narrow beam may run into a dead end
+        assert options.no_repeat_ngram or options.forbid_unknown
+        return
+    for got, everything in zip(found, expected, strict=True):
+        of_ids = {hypothesis.ids: hypothesis for hypothesis in everything}
+        assert got == sorted(got, key=lambda hypothesis: -hypothesis.score)
+        if beam_size > 1:
+            assert_same(got, [of_ids[hypothesis.ids] for hypothesis in got])
+        for hypothesis in got:
+            assert hypothesis.ids in of_ids
+            assert hypothesis.log_prob == pytest.approx(of_ids[hypothesis.ids].log_prob, abs=1e-10)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), options=OPTIONS, data=st.data())
+def test_greedy_search_takes_the_best_piece_that_is_allowed_at_every_step(
+    seed: int, options: Options, data: st.DataObject
+) -> None:
+    sentences = data.draw(st.lists(asked(6), min_size=1, max_size=3))
+    table = RandomTable(seed, 6, 2.0)
+    expected = [stepwise(table, options, number, sentence) for number, sentence in enumerate(sentences)]
+    rules, edits = options.rules(sentences), options.edits(sentences)
+    if () in expected:
+        with pytest.raises(ValueError, match="has no hypothesis"):
+            greedy(table.step, start(sentences), limits(sentences), edits=edits, rules=rules, device="cpu")
+        return
+    found = greedy(table.step, start(sentences), limits(sentences), edits=edits, rules=rules, device="cpu")
+    assert [hypothesis.ids for hypothesis in found] == expected
+
+
+def stepwise(table: RandomTable, options: Options, number: int, sentence: Sentence) -> tuple[int, ...]:
+    """Greedy search written out; () at a dead end."""
+    ids: tuple[int, ...] = ()
+    while EOS not in ids:
+        if len(ids) < len(sentence.prefix):
+            ids = (*ids, sentence.prefix[len(ids)])
+            continue
+        values = options.edited(table.logits((number, BOS, *ids)), ids)
+        allowed = [piece for piece in range(FIRST, table.vocab_size) if options.allows(sentence, (*ids, piece))]
+        if len(ids) + 1 >= sentence.max_length:
+            allowed = []
+        if len(ids) + 1 >= sentence.min_length:
+            allowed.append(EOS)
+        if not allowed:
+            return ()
+        ids = (*ids, max(allowed, key=lambda piece: values[piece]))
+    return ids
