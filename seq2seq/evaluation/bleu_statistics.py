@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from sacrebleu.metrics.bleu import BLEU
 
-from seq2seq.evaluation.bleu_tokenizer import bleu_tokenizer, instantiate_bleu
 from seq2seq.evaluation.metrics import MetricScore, bleu_detail, check_shapes
+from seq2seq.text.bleu_tokenizer import bleu_tokenizer, instantiate_bleu
 
 _ORDERS = 4
 

@@ -18,7 +18,7 @@ from sacrebleu.metrics.chrf import CHRF, CHRFScore
 from sacrebleu.metrics.ter import TER
 
 from seq2seq.config import nearest
-from seq2seq.evaluation.bleu_tokenizer import bleu_tokenizer, instantiate_bleu
+from seq2seq.text.bleu_tokenizer import bleu_tokenizer, instantiate_bleu
 
 Metric: TypeAlias = BLEU | CHRF | TER
 

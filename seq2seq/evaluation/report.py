@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from seq2seq.evaluation.bleu_tokenizer import bleu_tokenizer
 from seq2seq.evaluation.metrics import METRICS, MetricScore, bleu_parts, corpus_scores
 from seq2seq.evaluation.significance import PairedScore, paired_bootstrap
+from seq2seq.text.bleu_tokenizer import bleu_tokenizer
 from seq2seq.text.lines import is_blank
 
 

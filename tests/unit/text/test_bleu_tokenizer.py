@@ -3,8 +3,8 @@ import sys
 import pytest
 from sacrebleu.metrics.bleu import BLEU
 
-from seq2seq.evaluation import bleu_tokenizer as module
-from seq2seq.evaluation.bleu_tokenizer import TOKENIZER_OF_LANGUAGE, bleu_tokenizer, instantiate_bleu
+from seq2seq.text import bleu_tokenizer as module
+from seq2seq.text.bleu_tokenizer import TOKENIZER_OF_LANGUAGE, bleu_tokenizer, instantiate_bleu
 
 
 @pytest.mark.parametrize(
