@@ -145,6 +145,17 @@ class HuggingFaceTokenizer(Tokenizer):
         kept = [self._checked(id_) for id_ in ids if id_ not in self._dropped]
         return str(self._tokenizer.decode(kept, skip_special_tokens=True))
 
+    def spans(self, line: str) -> list[tuple[int, int]]:
+        """For each id of `encode(line)` where the text that it stands for begins and ends in the line, in characters.
+
+        Raises:
+            ValueError: the text has half a surrogate pair, so there is no UTF-8 for it.
+        """
+        try:
+            return list(self._tokenizer.encode(line, add_special_tokens=False).offsets)
+        except (TypeError, UnicodeError) as error:
+            raise unencodable(line) from error
+
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The piece of every id for people to read: ``▁`` for a space, ``<0xE4>`` for a byte that is no character.
 

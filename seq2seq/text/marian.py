@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from seq2seq.text.sentence_piece import load_processor
+from seq2seq.text.spans import read_spans, read_surfaces
 from seq2seq.text.special import SpecialIds
 from seq2seq.text.tokenizer import Tokenizer, table_digest, unencodable
 
@@ -120,6 +121,31 @@ class MarianTokenizer(Tokenizer):
         kept = [self._pieces[self._checked(id_)] for id_ in ids if id_ not in self._dropped]
         text: str = self._processor.decode_pieces(kept)
         return text.replace("\u2581", " ").strip()
+
+    def spans(self, line: str) -> list[tuple[int, int]]:
+        """For each id of `encode(line)` where the text that it stands for begins and ends in the line, in characters.
+
+        Raises:
+            ValueError: the line has half a surrogate pair, so there is no UTF-8 for it.
+        """
+        code = _LANGUAGE_CODE.match(line)
+        start = code.end() if code else 0
+        try:
+            rest = read_spans(self._processor.encode(line[start:], out_type="serialized_proto"), line[start:])
+        except RuntimeError as error:
+            raise unencodable(line) from error
+        front = [(0, start)] if code else []
+        return [*front, *((start + first, start + last) for first, last in rest)]
+
+    def surfaces(self, ids: Sequence[int]) -> list[str]:
+        """What each id gives to `decode_text`; nothing for special ones.
+
+        Raises:
+            ValueError: an id is outside the vocabulary.
+        """
+        message = self._processor.decode(self.pieces(ids), out_type="serialized_proto")
+        found = [text.replace("\u2581", " ") for text in read_surfaces(message)]
+        return ["" if id_ in self._dropped else text for id_, text in zip(ids, found, strict=True)]
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The piece of every id, special ones included.

@@ -42,15 +42,15 @@ def read_facts(model: bytes) -> ModelFacts:
     types: list[int] = []
     trainer: dict[int, int | bytes] = {}
     normalizer: dict[int, int | bytes] = {}
-    for number, value in _fields(model):
+    for number, value in fields(model):
         if isinstance(value, int):
             continue
         if number == _PIECE:
-            types.append(int(dict(_fields(value)).get(_PIECE_TYPE, 1)))
+            types.append(int(dict(fields(value)).get(_PIECE_TYPE, 1)))
         elif number == _TRAINER:
-            trainer = dict(_fields(value))
+            trainer = dict(fields(value))
         elif number == _NORMALIZER:
-            normalizer = dict(_fields(value))
+            normalizer = dict(fields(value))
     kind = trainer.get(_MODEL_TYPE, 1)
     rule = normalizer.get(_RULE_NAME, b"")
     assert isinstance(kind, int)
@@ -68,7 +68,7 @@ def read_facts(model: bytes) -> ModelFacts:
     )
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Number and value of every field of a message; fixed-width numbers are passed over."""
     at = 0
     while at < len(message):

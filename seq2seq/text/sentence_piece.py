@@ -12,6 +12,7 @@ import sentencepiece
 
 from seq2seq.config import TokenizerConfig, TokenizerKind
 from seq2seq.text.model_file import ModelFacts, read_facts
+from seq2seq.text.spans import read_spans, read_surfaces
 from seq2seq.text.special import SpecialIds
 from seq2seq.text.subword_sampling import BpeDropout, UnigramSampler
 from seq2seq.text.tokenizer import Tokenizer, table_digest, unencodable
@@ -198,6 +199,27 @@ class SentencePieceTokenizer(Tokenizer):
         kept = [self._checked(id_) for id_ in ids if id_ not in self._dropped]
         text: str = self._processor.decode(kept, out_type=str)
         return text
+
+    def spans(self, line: str) -> list[tuple[int, int]]:
+        """For each id of `encode(line)` where the text that it stands for begins and ends in the line, in characters.
+
+        Raises:
+            ValueError: the text has half a surrogate pair, so there is no UTF-8 for it.
+        """
+        try:
+            return read_spans(self._processor.encode(line, out_type="serialized_proto"), line)
+        except RuntimeError as error:
+            raise unencodable(line) from error
+
+    def surfaces(self, ids: Sequence[int]) -> list[str]:
+        """What each id gives to `decode_text`; nothing for special ones.
+
+        Raises:
+            ValueError: an id is outside the vocabulary.
+        """
+        checked = [self._checked(id_) for id_ in ids]
+        found = read_surfaces(self._processor.decode(checked, out_type="serialized_proto"))
+        return ["" if id_ in self._dropped else text for id_, text in zip(checked, found, strict=True)]
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The piece of every id, special ones included.

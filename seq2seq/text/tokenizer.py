@@ -62,6 +62,36 @@ class Tokenizer(abc.ABC):
             ValueError: an id is outside the vocabulary.
         """
 
+    @abc.abstractmethod
+    def spans(self, line: str) -> list[tuple[int, int]]:
+        """For each id of `encode(line)` where the text that it stands for begins and ends in the line, in characters.
+
+        Spaces before a word mostly belong to its first piece. Both are equal where a piece stands for nothing in the
+        line, such as a space that is put in front of every text, or shares a character with the next piece.
+
+        Raises:
+            ValueError: the text has half a surrogate pair, so there is no UTF-8 for it.
+        """
+
+    def surfaces(self, ids: Sequence[int]) -> list[str]:
+        """What each id gives to `decode_text`; nothing for special ones.
+
+        Together they are that text, except for spaces at its ends, or beside special pieces.
+
+        Raises:
+            ValueError: an id is outside the vocabulary.
+        """
+        found: list[str] = []
+        start = told = 0  # what a piece gives depends on the ones before it, but not on those long before
+        for end in range(1, len(ids) + 1):
+            text = self.decode_text(ids[start:end])
+            if end < len(ids) and text.endswith("\ufffd"):  # a character that later pieces complete
+                found.append("")
+                continue
+            found.append(text[len(self.decode_text(ids[start:told])) :])
+            start, told = told, end
+        return found
+
     def prompt(self, text: str) -> list[int]:
         """What a language model is given to go on from: BOS, which its texts begin with, and the text."""
         return [self.special.bos, *self.encode(text)]
