@@ -1,4 +1,4 @@
-"""`seq2seq data`: train a tokenizer, look at parallel text before training on it."""
+"""`seq2seq data`: train a tokenizer, look at parallel text before training on it, learn shortlists from it."""
 
 import dataclasses
 import sys
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seq2seq.cli import UsageError
+from seq2seq.cli.data_shortlist import shortlist
 from seq2seq.cli.options import explain
 from seq2seq.config import TokenizerConfig, TokenizerKind
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from seq2seq.corpus.check import CorpusReport, SideReport
     from seq2seq.text.tokenizer import Tokenizer
 
-app = typer.Typer(no_args_is_help=True, help="Train a tokenizer; check parallel text.")
+app = typer.Typer(no_args_is_help=True, help="Train a tokenizer; check parallel text; learn a shortlist.")
+app.command("shortlist")(shortlist)
 
 _HELP = {name: text for name, _, text in explain(TokenizerConfig)}
 
