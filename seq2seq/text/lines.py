@@ -49,6 +49,13 @@ def read_lines(path: str | Path) -> list[str]:
         return list(iter_lines(stream, str(found)))
 
 
+def stream_lines(path: str | Path) -> Iterator[str]:
+    """The lines that `read_lines` gives, each read when it is asked for; fails where it fails."""
+    found = find_file(path)
+    with _open_bytes(found) as stream:
+        yield from iter_lines(stream, str(found))
+
+
 def count_lines(path: str | Path) -> int:
     """Number of lines that `read_lines` gives, without keeping them; fails where it fails."""
     found = find_file(path)
