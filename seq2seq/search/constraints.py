@@ -124,6 +124,10 @@ class Constraints:
         """What `met` is for a hypothesis that has everything."""
         return self._sentences[sentence].total
 
+    def shortest_rest(self, sentence: int, ids: Sequence[int]) -> int:
+        """How many pieces the hypothesis still needs, in the shortest spellings, if no two phrases overlap."""
+        return self._sentences[sentence].shortest_rest(self._state(sentence, tuple(ids)))
+
     def _followed(self, rows: Rows) -> Iterator[tuple[int, "_Tracker", _State]]:
         """Each row whose sentence has phrases, and what it has of them."""
         held = [(row, sentence) for row, sentence in enumerate(rows.sentences.tolist()) if self.total(sentence)]
@@ -192,6 +196,18 @@ class _Tracker:
         had = sum(count * worth for count, worth in zip(counts, self._worth, strict=True))
         begun = [match.length for match in state.matches if counts[match.phrase] == state.counts[match.phrase]]
         return had + max(begun, default=0)
+
+    def shortest_rest(self, state: _State) -> int:
+        """Pieces that complete what has begun, the one phrase that is nearest to its end, and all that has not."""
+        counts = self._confirmed(state)
+        fresh = [min(len(spelling.pieces) for spelling in phrase) for phrase in self._phrases]
+        gains = [
+            fresh[match.phrase] - len(self._phrases[match.phrase][match.spelling].pieces) + match.length
+            for match in state.matches
+            if counts[match.phrase] == state.counts[match.phrase]
+        ]
+        missing = zip(self._times, counts, fresh, strict=True)
+        return sum((times - count) * pieces for times, count, pieces in missing) - max([0, *gains])
 
     def wanted(self, state: _State) -> list[int]:
         """Pieces by which phrases begin or go on."""

@@ -33,6 +33,8 @@ class Part:
     """Whether the prefix is the whole translation, but for EOS."""
     positions: int | None = None
     """Target pieces, EOS included, that the model has positions for; None without a limit."""
+    room: int = 0
+    """Pieces that the phrases may still need behind the prefix."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +102,9 @@ def length_limits(
 ) -> tuple[int, int]:
     """Fewest and most target pieces, EOS included, for a source of `source_length` pieces, EOS included.
 
-    The absolute options win over the relative ones: `max_length` caps everything, `min_length` and a prefix raise a
-    relative limit that has no room for them. What the model has no `positions` for cannot be at all.
+    The absolute options win over the relative ones: `max_length` caps everything, `min_length`, a prefix and phrases
+    (both in `prefix_length`) raise a relative limit that has no room for them. What the model has no `positions` for
+    cannot be at all.
     """
     longest = math.ceil(decode.max_length_factor * source_length + decode.max_length_offset)
     longest = max(longest, decode.min_length, prefix_length + decode.max_length_offset)

@@ -9,6 +9,7 @@ from seq2seq.text.lines import is_blank
 from seq2seq.text.tokenizer import Tokenizer
 from seq2seq.translator.batches import Part, SourceLine
 from seq2seq.translator.long_lines import fit, longest_source, longest_target
+from seq2seq.translator.phrases import room_for_phrases
 from seq2seq.translator.request import Request
 
 
@@ -41,7 +42,8 @@ class Preparation:
 
         Raises:
             ValueError: if it is too long and `decode.long_lines` is error, it is cut into parts of which it is not said
-                which one its target or phrases mean, or these do not fit into `max_length`.
+                which one its target or phrases mean, these do not fit into `max_length`, or phrases cannot be asked for
+                as `room_for_phrases` says.
         """
         ids = self.encode(request.text)
         if not ids:
@@ -64,11 +66,20 @@ class Preparation:
         closed = [(*piece, self.source_tokenizer.special.eos) for piece in pieces]
         first = Part(number, closed[0], prefix_ids, request.phrases, forced)
         parts = (first, *(Part(number, later) for later in closed[1:]))
-        return SourceLine(number, request.text, tuple(map(self._with_positions, parts)), notice)
+        return SourceLine(number, request.text, tuple(self._with_lengths(part, decode) for part in parts), notice)
 
-    def _with_positions(self, part: Part) -> Part:
-        """The part, and how many target pieces the models have positions for beside its source."""
-        return replace(part, positions=_smallest(longest_target(one, len(part.source)) for one in self.model_configs))
+    def _with_lengths(self, part: Part, decode: DecodeConfig) -> Part:
+        """The part, how many target pieces the models have positions for beside its source, and phrases may need."""
+        positions = _smallest(longest_target(one, len(part.source)) for one in self.model_configs)
+        room = room_for_phrases(
+            self.target_tokenizer,
+            decode,
+            part.phrases,
+            prefix=part.prefix,
+            longest=_smallest([positions, decode.max_length]),
+            line=part.number,
+        )
+        return replace(part, positions=positions, room=room)
 
 
 def _smallest(limits: Iterable[int | None]) -> int | None:

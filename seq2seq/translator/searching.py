@@ -84,7 +84,7 @@ def _limits(
     # Imported models may have one id for EOS and others; what ends a translation must remain possible.
     unwanted = {special.pad, special.bos} - {special.eos}
     suppressed = [vocabulary.number(id_) for id_ in (*sorted(unwanted), *range(vocab_size, num_outputs))]
-    lengths = [length_limits(decode, len(part.source), len(part.prefix), part.positions) for part in parts]
+    lengths = [length_limits(decode, len(part.source), len(part.prefix) + part.room, part.positions) for part in parts]
     for at, part in enumerate(parts):
         if part.forced:
             lengths[at] = (len(part.prefix) + 1, len(part.prefix) + 1)

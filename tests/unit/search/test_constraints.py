@@ -142,6 +142,16 @@ def test_the_next_phrase_may_begin_with_the_piece_that_confirms_the_one_before()
         assert mets(two, [A, C, E, B]) == [0, 1, 0, int(not ordered), 2 * int(not ordered)]
 
 
+def test_the_rest_is_told_in_the_shortest_spellings() -> None:
+    two = alone([phrase([A, B, C], [D]), phrase([E, A]), phrase([E, A])])
+    found = [two.shortest_rest(0, ids) for ids in ([], [D], [A], [A, B], [A, B, C], [E], [D, E])]
+    assert found == [5, 4, 5, 5, 4, 4, 3]
+    assert two.shortest_rest(0, [D, E, A]) == 2
+    assert two.shortest_rest(0, [E, A, D, E, A]) == 0
+    two = alone([whole(A, B), whole(C, A, A)], ordered=True)
+    assert [two.shortest_rest(0, ids) for ids in ([C], [A], [A, B], [A, B, C])] == [5, 4, 3, 2]
+
+
 def test_where_everything_is_there_the_end_is_wanted() -> None:
     one = alone([whole(A)], words=WORDS)
     assert wanted(one, [A]) == wanted(one, [A, E]) == [EOS]
