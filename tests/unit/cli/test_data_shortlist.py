@@ -58,12 +58,15 @@ def test_its_coverage_of_other_text_is_printed_for_several_sizes(bundle, files, 
         "--frequent",
         "8",
     )
-    table = run(*options, "--against", *files)
+    unrelated = tmp_path / "unrelated"
+    unrelated.write_text("\n".join(files[1].read_text(encoding="utf-8").split("\n")[-2::-1]) + "\n", encoding="utf-8")
+    against = ("--against", files[0], unrelated)
+    table = run(*options, *against)
     assert table.exit_code == 0
     assert re.search(r"candidates\W+frequent\W+pieces", table.stdout)
     assert table.stdout.endswith(f"{tmp_path / 's'}\n")
     assert not (bundle / "shortlist.safetensors").exists()
-    printed = run(*options, "--against", *files, "--format", "json").stdout
+    printed = run(*options, *against, "--format", "json").stdout
     rows = json.loads(printed.rsplit("\n", 2)[0])
     assert [(row["candidates"], row["frequent"]) for row in rows] == [
         (candidates, frequent) for frequent in (2, 4, 8) for candidates in (1, 2, 4)

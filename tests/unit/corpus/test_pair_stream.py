@@ -29,7 +29,7 @@ def test_unequal_files_are_refused_with_the_place_where_they_part(tmp_path, tiny
     for name, text in (("a.de", "ant\n" * 3), ("a.en", "ant\n" * 2)):
         (tmp_path / name).write_text(text, encoding="utf-8")
     tokenizer = tiny_bundle.source_tokenizer
-    with pytest.raises(ValueError, match="has 3 lines but .* has 2"):
+    with pytest.raises(ValueError, match=r"has 3 lines but .* has 2"):
         PairStream(tmp_path / "a.de", tmp_path / "a.en", tokenizer, tokenizer)
 
 

@@ -124,10 +124,10 @@ def test_files_that_are_no_shortlist_are_refused(tmp_path):
     with pytest.raises(ValueError, match="has format version '2', this package reads 1"):
         read_shortlist(path)
     damage(path, frequent=np.array([1.5]))
-    with pytest.raises(ValueError, match="is damaged: it has .*float64"):
+    with pytest.raises(ValueError, match=r"is damaged: it has .*float64"):
         read_shortlist(path)
     damage(path, metadata={"num_targets": "-1"})
-    with pytest.raises(ValueError, match="expected .* and num_targets"):
+    with pytest.raises(ValueError, match=r"expected .* and num_targets"):
         read_shortlist(path)
     damage(path, frequent=ids(99))
     with pytest.raises(ValueError, match="is damaged: the shortlist has ids from 99 to 99 in frequent"):
