@@ -1,6 +1,7 @@
 """A batch of prompts continued: all pieces of the prompts are read at once, then comes a piece a step."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -10,7 +11,6 @@ from seq2seq.corpus.batching import lengths_mask, pad
 from seq2seq.generator.continuations import Continuation
 from seq2seq.generator.prompts import Item
 from seq2seq.models.decoder_only import DecoderOnly
-from seq2seq.nn.cache import CausalState
 from seq2seq.search import (
     Hypothesis,
     LengthPenalty,
@@ -91,7 +91,7 @@ class Decoding:
             device=self._model.output.device,
         )
 
-    def _read(self) -> CausalState:
+    def _read(self) -> Any:  # the state of the model at hand: `models.twins` has another one
         """The state after all but the last piece of each prompt; a prompt with several samples is read once."""
         places: dict[tuple[int, ...], int] = {}
         rows = [places.setdefault(prompt.ids[:-1], len(places)) for prompt, _ in self._items]

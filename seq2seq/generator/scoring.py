@@ -49,7 +49,7 @@ def score_texts(
     lengths = [len(window.ids) - 1 for window in whole]
     values: dict[int, list[float]] = {}
     for batch in token_batches(lengths, lengths, max(batch_tokens, *lengths, 1), shuffle=False):
-        values.update(zip(batch, _forced(bundle, [whole[at] for at in batch]), strict=True))
+        values.update(zip(batch, forced(bundle, [whole[at] for at in batch]), strict=True))
     for at, window in enumerate(whole):
         found[window.text] += values[at]
     return [
@@ -90,7 +90,7 @@ def windows(text: int, ids: Sequence[int], given: int, context: int) -> Iterator
         done = end
 
 
-def _forced(bundle: Bundle, batch: Sequence[Window]) -> list[list[float]]:
+def forced(bundle: Bundle, batch: Sequence[Window]) -> list[list[float]]:
     """Log-probabilities of the pieces of each window that count, in the same precision as in a search."""
     model, special = bundle.model, bundle.target_tokenizer.special
     assert isinstance(model, DecoderOnly)
