@@ -60,7 +60,7 @@ class DecodeConfig:
     mbr: Utility = Utility.none
     """Minimum Bayes risk: of all translations found take those that the others resemble most, measured by this."""
     num_candidates: int | None = None
-    """Translations found (or drawn) for minimum Bayes risk to choose from; null: beam_size, or n_best where drawn."""
+    """Translations found (or drawn) for minimum Bayes risk to choose from; null: as many as the beam holds."""
     alignments: bool = False
     """Whether translations come with the attention that each of their pieces paid to the source."""
     alignment_layer: int | None = None
@@ -164,6 +164,16 @@ class DecodeConfig:
         require(
             self.num_candidates is None or self.mbr is not Utility.none,
             f"num_candidates={self.num_candidates} is for minimum Bayes risk; choose mbr=chrf or mbr=bleu too",
+        )
+        require(
+            self.mbr is Utility.none or self.num_candidates is not None or not self.draws,
+            f"mbr={self.mbr.name} chooses among translations that are drawn, but not how many; give num_candidates, 30 "
+            "or more",
+        )
+        require(
+            self.mbr is Utility.none or self.num_found > 1,
+            f"mbr={self.mbr.name} chooses among translations, but only one is looked for; choose a larger beam_size, "
+            "or more num_candidates",
         )
         require(
             self.n_best <= self.num_found,

@@ -100,13 +100,13 @@ def split(ids: list[int], pieces: Sequence[str], limit: int) -> list[list[int]]:
 def join(parts: Sequence[Sequence[Candidate]], *, between: str, n_best: int) -> tuple[Candidate, ...]:
     """The candidates of a line from those of its parts, none from no part.
 
-    Of all combinations the distinct ones with the best sums of scores, best first.
+    Of all combinations the distinct ones with the best sums of scores (of utilities, where there are), best first.
     """
     best = list(parts[0]) if parts else []
     for part in parts[1:]:
         pairs = [_together(left, right, between) for left in best for right in part]
         distinct: dict[str, Candidate] = {}
-        for pair in sorted(pairs, key=lambda pair: -pair.score):
+        for pair in sorted(pairs, key=lambda pair: -pair.merit):
             distinct.setdefault(pair.text, pair)
         best = list(distinct.values())[:n_best]
     return tuple(best)
@@ -122,6 +122,7 @@ def _together(left: Candidate, right: Candidate, between: str) -> Candidate:
         ids=left.ids + right.ids,
         token_log_probs=left.token_log_probs + right.token_log_probs,
         hit_limit=left.hit_limit or right.hit_limit,
+        utility=None if left.utility is None or right.utility is None else left.utility + right.utility,
     )
 
 

@@ -10,7 +10,7 @@ class Candidate:
     text: str
     """The translation: one line, a line feed or carriage return that the pieces spell replaced by a space."""
     score: float
-    """`log_prob` over the length penalty; what candidates are ranked by. Of a split line: the sum over its parts."""
+    """`log_prob` over the length penalty. Of a split line: the sum over its parts."""
     log_prob: float
     """Sum of `token_log_probs`, in nats."""
     tokens: tuple[str, ...]
@@ -21,6 +21,14 @@ class Candidate:
     """Log-probability of each piece, given the ones before and the source, in nats."""
     hit_limit: bool
     """Whether the end was forced because the translation had reached its maximum length."""
+    utility: float | None = None
+    """Where `mbr` chooses: how much all candidates together are like it (0 to 100). Of a split line: the sum over its
+    parts."""
+
+    @property
+    def merit(self) -> float:
+        """What candidates are ranked by: the utility where there is one, else the score."""
+        return self.score if self.utility is None else self.utility
 
 
 NOTHING = Candidate("", 0.0, 0.0, (), (), (), False)
@@ -38,7 +46,7 @@ class Translation:
     source_ids: tuple[tuple[int, ...], ...]
     """What the model was given, EOS included: one sequence, more if the line was split, none if it is blank."""
     candidates: tuple[Candidate, ...]
-    """Distinct translations, best score first: at least one, at most `n_best`."""
+    """Distinct translations, best first: at least one, at most `n_best`."""
     notice: str | None
     """Set if the line was too long: what has been done about it, with its number."""
 

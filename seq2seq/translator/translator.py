@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from seq2seq.bundle import Bundle, load_bundle
-from seq2seq.config import Average, DecodeConfig
+from seq2seq.config import Average, DecodeConfig, Utility
 from seq2seq.models import Ensemble, Transformer
 from seq2seq.models.ensemble import normalized
 from seq2seq.nn.device import evaluation, find_device
@@ -15,10 +15,12 @@ from seq2seq.text.lines import is_blank
 from seq2seq.translator.batches import Part
 from seq2seq.translator.bundle_check import check_ensemble
 from seq2seq.translator.line_translator import LineTranslator
+from seq2seq.translator.mbr import by_utility
 from seq2seq.translator.preparing import Preparation
 from seq2seq.translator.results import Candidate, ScoredPair
 from seq2seq.translator.scoring import score_ids
 from seq2seq.translator.searching import search
+from seq2seq.translator.utility import measure
 
 
 class Translator(LineTranslator):
@@ -146,9 +148,13 @@ class Translator(LineTranslator):
 
     def _search(self, parts: Sequence[Part], decode: DecodeConfig) -> list[list[Candidate]]:
         """The candidates of a batch."""
+        alike = None if decode.mbr is Utility.none else measure(decode.mbr, self.bundle.languages[1])
         with evaluation(self.model):
             found = search(self.model, self.bundle, parts, decode, self._text)
-        return [[self._candidate(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
+        candidates = [[self._candidate(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
+        if alike is None:
+            return candidates
+        return [by_utility(own, alike, drawn=decode.draws)[: decode.n_best] for own in candidates]
 
     def _text(self, ids: Sequence[int]) -> str:
         """The pieces as one line."""
