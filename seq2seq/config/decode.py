@@ -67,6 +67,9 @@ class DecodeConfig:
     """Decoder layer whose attention is taken for alignments and coverage, from 1; null: the last but one."""
     alignment_head: int | None = None
     """Head of it, from 1; null: the mean of all."""
+    shortlist: bool = False
+    """Choose each translation from the bundle's shortlist for its source (`seq2seq data shortlist`) alone, which is
+    faster. Log-probabilities are then normalised over the shortlist."""
     max_source_length: int = 1024
     """Source lines with more pieces than this are treated as `long_lines` says."""
     long_lines: LongLines = LongLines.error
