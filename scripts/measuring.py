@@ -1,4 +1,4 @@
-"""What both benchmarks share: a fresh process for each round, medians, memory, and a description of the machine."""
+"""What the benchmarks share: a fresh process for each round, medians, memory, and a description of the machine."""
 
 import argparse
 import multiprocessing
@@ -16,10 +16,27 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+class Worker:
+    """A new interpreter that does one thing after the other and keeps what it has loaded; it ends with the block."""
+
+    def __init__(self) -> None:
+        self._pool = ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn"))
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.shutdown()
+
+    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What the function returns, or raises, there."""
+        return self._pool.submit(function, *args, **kwargs).result()
+
+
 def in_fresh_process(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """What the function returns, or raises, in a new interpreter: no round profits from what another has warmed up."""
-    with ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, *args, **kwargs).result()
+    with Worker() as worker:
+        return worker.call(function, *args, **kwargs)
 
 
 def peak_rss_mb() -> float:

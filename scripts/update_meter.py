@@ -5,16 +5,11 @@ from typing import Any
 
 import torch
 from measuring import peak_rss_mb
+from operator_names import is_attention, is_product
 from pytorch_lightning import Callback, LightningModule, Trainer
 from torch.profiler import ProfilerActivity, profile
 
 from seq2seq.corpus.batching import Batch
-
-_PRODUCTS = frozenset(
-    {"mm", "addmm", "bmm", "baddbmm", "addmm_", "_addmm_activation", "linear", "matmul", "mkldnn_linear"}
-)
-_PRODUCT_PREFIXES = ("mkldnn::", "onednn::")
-_ATTENTION = ("scaled_dot_product", "flash_attention", "efficient_attention", "cudnn_attention")
 
 
 class UpdateMeter(Callback):
@@ -102,13 +97,3 @@ def operator_shares(profiler: profile, device: torch.device) -> dict[str, float]
     }
     total = sum(times.values())
     return {name: spent / total for name, spent in times.items()}
-
-
-def is_product(name: str) -> bool:
-    """Whether an operator is a matrix product, apart from those inside an attention kernel."""
-    return name.removeprefix("aten::") in _PRODUCTS or (name.startswith(_PRODUCT_PREFIXES) and "linear" in name)
-
-
-def is_attention(name: str) -> bool:
-    """Whether an operator is a fused attention kernel."""
-    return any(part in name for part in _ATTENTION)

@@ -1,56 +1,34 @@
-"""The benchmarks of scripts/: that they run, what they print, and that they count what they say."""
+"""scripts/bench_train.py and what it shares with others: that it runs, what it prints, that it counts what it says."""
 
-import json
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from seq2seq.bundle import Bundle, save_bundle
-from seq2seq.config import DecodeConfig, ModelConfig, TokenizerConfig
+from seq2seq.config import ModelConfig
 from seq2seq.corpus.batching import Batch, make_batch
 from seq2seq.models import build_model
 from seq2seq.text.special import SpecialIds
-from seq2seq.text.tokenizer_training import train_tokenizer
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 SPREAD = {"median", "min", "max"}
 
 
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A module of scripts/ by name, imported as the scripts import one another."""
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-
-    def load(name: str) -> ModuleType:
-        return __import__(name)
-
-    return load
-
-
-def run_script(name: str, cwd: Path, *arguments: object) -> dict[str, Any]:
-    """The JSON object that a script prints."""
-    command = [sys.executable, SCRIPTS / name, *map(str, arguments), "--rounds", "1", "--threads", "1"]
-    done = subprocess.run([*command, "--device", "cpu"], cwd=cwd, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "round 1 of 1" in done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    assert found["machine"].keys() == {"cpu", "logical_cpus", "system", "load_1_minute", "device"}
-    assert found["versions"]["torch"] == torch.__version__
-    assert found["settings"]["threads"] == 1
-    return found
-
-
-def test_training_speed_is_printed_as_one_json_object(copy_corpus: tuple[Path, Path], tmp_path: Path) -> None:
+def test_training_speed_is_printed_as_one_json_object(
+    run_script: Callable[..., dict[str, Any]],
+    copy_corpus: tuple[Path, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cwd = tmp_path / "elsewhere"
     cwd.mkdir()
+    monkeypatch.chdir(cwd)
     files = ["--source", copy_corpus[0], "--target", copy_corpus[1], "--vocab-size", 280]
     sizes = ["--model", "transformer_tiny", "--batch-tokens", 64, "--updates", 2, "--warmup", 1]
-    found = run_script("bench_train.py", cwd, *files, *sizes)
+    found = run_script("bench_train", *files, *sizes)
     figures = {
         name: values["median"] for name, values in found.items() if isinstance(values, dict) and values.keys() >= SPREAD
     }
@@ -97,32 +75,6 @@ def test_training_speed_is_printed_as_one_json_object(copy_corpus: tuple[Path, P
     assert not list(cwd.iterdir()), "a benchmark leaves no run behind"
 
 
-def test_translation_speed_is_printed_as_one_json_object(copy_corpus: tuple[Path, Path], tmp_path: Path) -> None:
-    lines = copy_corpus[0].read_text(encoding="utf-8").splitlines()
-    tokenizer, _ = train_tokenizer(lines, TokenizerConfig(vocab_size=280))
-    sizes = ModelConfig(d_model=8, num_heads=2, d_ff=12, num_encoder_layers=1, num_decoder_layers=1)
-    model = build_model(sizes, tokenizer.vocab_size, tokenizer.vocab_size)
-    # the least length is more than EOS alone, so that the pieces that are counted are not the lines
-    decode = DecodeConfig(min_length=3, max_length=3)
-    save_bundle(Bundle(model, sizes, tokenizer, tokenizer, decode), tmp_path / "bundle")
-    text = tmp_path / "text"
-    text.write_text("\n".join(lines[:7]) + "\n", encoding="utf-8")
-    files = [tmp_path / "bundle", "--input", text, "--reference", text]
-    found = run_script("bench_translate.py", tmp_path, *files, "--beam-size", 3, "--one-by-one", 2)
-    assert found.keys() == {"benchmark", "modes", "startup_seconds", "peak_rss_mb", "settings", "machine", "versions"}
-    assert found["startup_seconds"].keys() == found["peak_rss_mb"].keys() == SPREAD
-    assert found["startup_seconds"]["min"] > 0.1
-    num_lines = {name: mode["lines"] for name, mode in found["modes"].items()}
-    assert num_lines == {"beam_batched": 7, "greedy_batched": 7, "beam_one_by_one": 2, "greedy_one_by_one": 2}
-    for mode in found["modes"].values():
-        rates = {name: values["median"] for name, values in mode.items() if isinstance(values, dict)}
-        assert rates["milliseconds_per_sentence"] * rates["sentences_per_second"] == pytest.approx(1000, rel=1e-3)
-        assert rates["target_tokens_per_second"] == pytest.approx(3 * rates["sentences_per_second"], rel=1e-3)
-        assert rates["target_tokens_per_cpu_second"] > 0
-        assert 0 <= mode["bleu"] <= 100
-        assert "tok:13a" in mode["bleu_signature"]
-
-
 def batch_of(target_lengths: list[int]) -> Batch:
     """A batch with targets of these lengths, and sources of length 1."""
     targets = [[7] * length for length in target_lengths]
@@ -164,8 +116,8 @@ def test_the_meter_counts_real_tokens_of_the_timed_updates_alone(script: Any, mo
     ],
 )
 def test_operators_are_told_apart_by_name(script: Any, name: str, product: bool, attention: bool) -> None:
-    meter = script("update_meter")
-    assert (meter.is_product(name), meter.is_attention(name)) == (product, attention)
+    names = script("operator_names")
+    assert (names.is_product(name), names.is_attention(name)) == (product, attention)
 
 
 def test_the_plain_loop_has_the_loss_of_our_model_with_the_same_weights(script: Any) -> None:
@@ -245,11 +197,6 @@ def test_the_peak_memory_of_a_round_is_not_that_of_the_process_that_starts_it(sc
     assert 1 < measuring.in_fresh_process(measuring.peak_rss_mb) < measuring.peak_rss_mb() - 150
 
 
-def test_bleu_of_the_first_lines_is_against_the_first_references(script: Any) -> None:
-    references = ["the cat sat on the mat", "something else entirely is here"]
-    assert script("bench_translate")._bleu(references[:1], references, "en")["bleu"] == 100
-
-
 @pytest.mark.parametrize("value", ["0", "-1", "1.5", "many"])
 def test_counts_below_one_are_refused(script: Any, value: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
@@ -260,21 +207,6 @@ def test_counts_below_one_are_refused(script: Any, value: str, capsys: pytest.Ca
 def test_a_misspelt_model_is_named_with_the_nearest_one(script: Any) -> None:
     with pytest.raises(ValueError, match=r"--model transformer_tinny .*did you mean 'transformer_tiny'"):
         script("bench_train").model_config("transformer_tinny")
-
-
-@pytest.mark.parametrize(
-    ("source", "reference", "message"),
-    [("", "", "has no lines; give text"), ("one\ntwo\n", "one\n", r"has 2 lines and .*reference 1; line n")],
-)
-def test_text_that_cannot_be_measured_is_refused_before_anything_runs(
-    script: Any, tmp_path: Path, source: str, reference: str, message: str
-) -> None:
-    (tmp_path / "source").write_text(source)
-    (tmp_path / "reference").write_text(reference)
-    bench = script("bench_translate")
-    files = ["--input", str(tmp_path / "source"), "--reference", str(tmp_path / "reference")]
-    with pytest.raises(ValueError, match=message):
-        bench.run(bench.options().parse_args([str(tmp_path / "no bundle"), *files]))
 
 
 def test_a_missing_file_ends_with_one_line_and_no_json(

@@ -1,0 +1,214 @@
+"""Rounds of translating: which engines there are, in which modes, and what is compared with what."""
+
+import argparse
+import importlib.util
+import os
+import shlex
+import subprocess
+import time
+from collections import defaultdict
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import measuring
+import translation_engines as engines
+from translation_engines import Search
+
+WARMUP_LINES = 4
+PEERS = {"ctranslate2": "ctranslate2", "hugging_face": "transformers"}
+"""Peers, and the packages that they are."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Our figure over another's."""
+
+    name: str
+    mode: str
+    other: str
+    engine: str = "ours"
+    other_mode: str | None = None
+
+    @property
+    def figure(self) -> str:
+        """What is compared."""
+        return "milliseconds_per_sentence" if self.mode.startswith("single") else "sentences_per_second"
+
+
+class Plan:
+    """Who translates what.
+
+    Args:
+        args: The options.
+        lines: Source text.
+        folder: Where converted models go.
+    """
+
+    def __init__(self, args: argparse.Namespace, lines: list[str], folder: Path) -> None:
+        self.args, self.lines, self.folder = args, lines, folder
+        self.beam = f"beam{args.beam_size}"
+        self.wanted: dict[str, engines.Wanted] = {}
+        self.missing: dict[str, str] = {}
+        self.searches = {
+            f"{how}_{name}": Search(beam_size, args.max_length, how == "single", own_rule)
+            for how in ("batch", "single")
+            for name, beam_size, own_rule in (
+                (self.beam, args.beam_size, False),
+                (f"{self.beam}_own_stop", args.beam_size, True),
+                ("greedy", 1, False),
+            )
+        }
+        self._choose()
+
+    def _choose(self) -> None:
+        """Find out which engines can be had."""
+        args = self.args
+        self.wanted["ours"] = engines.Ours(args.model, args.threads, args.device, args.batch_tokens)
+        for name, kind in (("ctranslate2", "float32"), ("ctranslate2_int8", "int8")):
+            if self._has(name, "ctranslate2"):
+                self._convert(name, kind)
+                self.wanted[name] = engines.CTranslate2(str(self.folder / name), args.threads, kind, args.peer_batch)
+        if self._has("hugging_face", "hugging_face"):
+            folder = args.hugging_face
+            if folder is None:
+                folder = str(self.folder / "hugging_face")
+                self._convert("hugging_face", None)
+            self.wanted["hugging_face"] = engines.HuggingFace(folder, args.threads, args.peer_batch)
+        for name in self.missing:
+            self.wanted.pop(name, None)
+
+    def _has(self, name: str, peer: str) -> bool:
+        """Whether an engine is to be measured and can be; if not, the reason is noted."""
+        package = PEERS[peer]
+        if peer not in self.args.peers:
+            self.missing[name] = f"--peers does not name {peer}"
+        elif importlib.util.find_spec(package) is None:
+            self.missing[name] = f"the package {package} is not installed"
+        elif self.args.device != "cpu":
+            self.missing[name] = "peers are measured on the CPU; give --device cpu"
+        return name not in self.missing
+
+    def _convert(self, name: str, kind: str | None) -> None:
+        """Make a peer's model of the bundle; if that cannot be, the reason is noted."""
+        try:
+            measuring.in_fresh_process(convert, self.args.model, str(self.folder / name), kind)
+        except ValueError as error:
+            self.missing[name] = str(error)
+
+    def ratios(self) -> list[Ratio]:
+        """What is compared with what."""
+        beam = self.beam
+        found = [
+            Ratio(f"ratio_{how}_{name}", f"{how}_{name}", "ctranslate2", other_mode=f"{how}_{other}")
+            for how in ("batch", "single")
+            for name, other in ((beam, beam), ("greedy", "greedy"), (f"{beam}_own_stop", beam))
+        ]
+        for name in (beam, "greedy"):
+            found.append(Ratio(f"ratio_hugging_face_{name}", f"batch_{name}", "hugging_face"))
+        peers = dict.fromkeys(["joeynmt", *(name for name, _ in self.args.peer_command)])
+        return [*found, *(Ratio(f"ratio_{name}_{beam}", f"batch_{beam}", name) for name in peers)]
+
+    def modes_of(self, engine: str) -> list[str]:
+        """The modes in which an engine is measured."""
+        if engine == "ours":
+            return list(self.searches)
+        return [
+            mode
+            for mode in self.searches
+            if "own_stop" not in mode and not (engine == "hugging_face" and mode.startswith("single"))
+        ]
+
+    def lines_of(self, mode: str) -> list[str]:
+        """What is translated in a mode."""
+        return self.lines[: self.args.one_by_one] if mode.startswith("single") else self.lines
+
+
+def convert(bundle: str, folder: str, kind: str | None) -> None:
+    """Write a bundle for CTranslate2 in some precision, or, without one, for Hugging Face.
+
+    Raises:
+        ValueError: if that program has no such model.
+    """
+    from seq2seq.bundle import load_bundle
+    from seq2seq.config import Architecture
+
+    loaded = load_bundle(bundle)
+    if loaded.model_config.architecture is not Architecture.encoder_decoder:
+        raise ValueError("only encoder-decoders are compared with other programs here")
+    if kind is None:
+        from seq2seq.interop import export_hugging_face
+
+        export_hugging_face(loaded, folder)
+        return
+    from seq2seq.interop.ctranslate2 import export_ctranslate2
+
+    export_ctranslate2(loaded, folder, kind)
+    if not (Path(folder) / "source.spm").exists():
+        raise ValueError("the tokenizer is not SentencePiece's, which is what CTranslate2 is driven with here")
+
+
+@dataclass
+class Round:
+    """What one round found, by engine."""
+
+    startup: dict[str, float]
+    figures: dict[str, dict[str, dict[str, float]]]
+    texts: dict[str, dict[str, list[str]]]
+    device: str = ""
+
+
+def one_round(plan: Plan, backwards: bool) -> Round:
+    """All engines in turn, in each mode; backwards in every other round, so that none always comes after the same."""
+    found = Round({}, defaultdict(dict), defaultdict(dict))
+    order = list(plan.wanted)[:: -1 if backwards else 1]
+    with ExitStack() as stack:
+        workers = {}
+        for name in order:
+            workers[name] = stack.enter_context(measuring.Worker())
+            found.startup[name], device = workers[name].call(engines.load, plan.wanted[name], time.time())
+            if name == "ours":
+                found.device = device
+        for mode, search in plan.searches.items():
+            for name in order:
+                if mode in plan.modes_of(name):
+                    timed = workers[name].call(
+                        engines.translate, plan.wanted[name], plan.lines_of(mode), search, WARMUP_LINES
+                    )
+                    found.figures[name][mode], found.texts[name][mode] = timed.figures, timed.texts
+    for name, command in plan.args.peer_command:
+        mode = f"batch_{plan.beam}"
+        found.figures[name][mode], found.texts[name][mode] = by_command(name, command, plan.lines)
+    return found
+
+
+def by_command(name: str, command: str, lines: list[str]) -> tuple[dict[str, float], list[str]]:
+    """What a program translates, and how fast, not counting what it takes for the first line.
+
+    Raises:
+        ValueError: if it fails, or gives more or fewer lines.
+    """
+    took = []
+    for some in (lines[:1], lines):
+        started = time.perf_counter(), os.times()
+        done = subprocess.run(
+            shlex.split(command), input="\n".join(some) + "\n", capture_output=True, encoding="utf-8", check=False
+        )
+        ended = time.perf_counter(), os.times()
+        texts = done.stdout.splitlines()
+        if done.returncode != 0 or len(texts) != len(some):
+            raise ValueError(
+                f"--peer-command {name} gave {len(texts)} lines for {len(some)} and ended with {done.returncode}: "
+                f"{done.stderr.strip()[-300:]}"
+            )
+        cpu = sum(getattr(ended[1], part) - getattr(started[1], part) for part in ("children_user", "children_system"))
+        took.append((ended[0] - started[0], cpu))
+    seconds = max(took[1][0] - took[0][0], 1e-9)
+    number = max(len(lines) - 1, 1)
+    figures = {
+        "sentences_per_second": number / seconds,
+        "milliseconds_per_sentence": 1000 * seconds / number,
+        "cpu_seconds": took[1][1] - took[0][1],
+        "first_line_seconds": took[0][0],
+    }
+    return figures, texts
