@@ -1,8 +1,10 @@
 """The decoder: target ids so far and the memory in, one vector for each target position out."""
 
+from dataclasses import replace
+
 from seq2seq.models.stack import Stack
 from seq2seq.nn.block import CrossBlock
-from seq2seq.nn.cache import DecoderState, KeyValue
+from seq2seq.nn.cache import Cache, DecoderState
 from seq2seq.nn.embedding import Mixture
 from seq2seq.nn.masks import padding_mask
 from seq2seq.nn.positions import Places
@@ -49,24 +51,20 @@ class Decoder(Stack[CrossBlock]):
     def start(self, memory: Float[Tensor, "B S D"], src_valid: Bool[Tensor, "B S"]) -> DecoderState:
         """The state before the first target piece: keys and values of the source, nothing of the target."""
         sources = tuple(layer.cross_attention.keys_values(memory) for layer in self.blocks())
-        return DecoderState(0, (), sources, padding_mask(src_valid))
+        return DecoderState(Cache(len(self.layers), len(memory)), sources, padding_mask(src_valid))
 
     def step(self, tokens: Int[Tensor, "R T"], state: DecoderState) -> tuple[Float[Tensor, "R T D"], DecoderState]:
         """The vectors of the next T target positions, and the state after them.
 
-        With T > 1 this is a prefill: several known pieces at once. Rows are B * W, beams of a sentence together.
-        The given state must not be used again.
+        With T > 1 this is a prefill: several known pieces at once. The given state must not be used again.
         """
-        length = state.length + tokens.shape[1]
-        places = Places.span(state.length, length, tokens.device)
+        cache, num_positions = state.cache, tokens.shape[1]
+        places = Places.span(cache.length, cache.length + num_positions, tokens.device)
         x = self.embedding(tokens, places)
         rotation = self.rotation(places, x)
-        before: tuple[KeyValue | None, ...] = state.self_attention or (None,) * len(self.layers)
-        after = []
-        for layer, cache, source in zip(self.blocks(), before, state.cross_attention, strict=True):
-            x, cache = layer.step(x, cache, state.length, source, state.cross_mask, rotation)
-            after.append(cache)
-        return self.final_norm(x), DecoderState(length, tuple(after), state.cross_attention, state.cross_mask)
+        for number, (layer, source) in enumerate(zip(self.blocks(), state.cross_attention, strict=True)):
+            x, cache = layer.step(x, cache, number, source, state.cross_mask, state.layout, rotation)
+        return self.final_norm(x), replace(state, cache=cache.advance(num_positions))
 
 
 def _decoded(

@@ -14,6 +14,7 @@ Source:
     Radford et al. 2018 (GPT); Liu et al. 2018, arXiv:1801.10198, section 4.2.3 (source, separator, target in a row).
 """
 
+import torch
 from itertools import islice
 
 from torch import cat, nn
@@ -23,7 +24,7 @@ from seq2seq.models.stack import Execution, Stack, block_output
 from seq2seq.models.transformer import AttentionMaps, Transformer
 from seq2seq.nn.attention import attention_weights
 from seq2seq.nn.block import Block
-from seq2seq.nn.cache import CausalState, DecoderState, KeyValue
+from seq2seq.nn.cache import Cache, CausalState, DecoderState
 from seq2seq.nn.embedding import Mixture
 from seq2seq.nn.masks import causal_mask, document_mask, padding_mask, prefix_mask
 from seq2seq.nn.positions import Places
@@ -159,16 +160,18 @@ class DecoderOnly(Transformer):
             ids: Prompts, padded on either side; P may be 0.
             valid: True at real pieces.
         """
-        state = CausalState(0, (), valid[:, :0], valid.new_zeros((len(ids), 1), dtype=ids.dtype))
+        cache = Cache(len(self.decoder.layers), len(ids))
+        next_place = valid.new_zeros((len(ids), 1), dtype=ids.dtype)
+        state = CausalState(cache, valid[:, :0], next_place, ids.shape[1], torch.arange(len(ids)))
         if ids.shape[1] == 0:
             return self.output.new_empty(len(ids), 0, self.output.shape[1]), state
         places = Places.of_valid(valid)
         return self._extend(ids, valid, places, prefix_mask(valid, ids.shape[1], self.prefix_lm), state)
 
-    def step(
+    def step_hidden(
         self, tokens: Int[Tensor, "R T"], state: DecoderState | CausalState
-    ) -> tuple[Float[Tensor, "R V"], CausalState]:
-        """Logits after the last of the given pieces, and the state with them added. The old state is used up."""
+    ) -> tuple[Float[Tensor, "R D"], CausalState]:
+        """The output at the last of the given pieces, and the state with them added. The old state is used up."""
         assert isinstance(state, CausalState)
         length = tokens.shape[1]
         new = state.valid.new_ones(tokens.shape)
@@ -177,7 +180,7 @@ class DecoderOnly(Transformer):
             mask = mask & causal_mask(length, state.length, tokens.device)
         index = state.next_place + Places.span(0, length, tokens.device).index
         hidden, state = self._extend(tokens, new, Places(index, state.length + length), mask, state)
-        return self.logits(hidden[:, -1]), state
+        return hidden[:, -1], state
 
     def _extend(
         self,
@@ -190,16 +193,15 @@ class DecoderOnly(Transformer):
         """The output at the next positions, and the state with them added."""
         x = self.decoder.embedding(ids, places)
         rotation = self.decoder.rotation(places, x)
-        before: tuple[KeyValue | None, ...] = state.layers or (None,) * len(self.decoder.layers)
-        after = []
-        for block, cache in zip(self.decoder.blocks(), before, strict=True):
-            x, cache = block.step(x, cache, state.length, mask, rotation)
-            after.append(cache)
+        cache = state.cache
+        for number, block in enumerate(self.decoder.blocks()):
+            x, cache = block.step(x, cache, number, mask, rotation)
         return self.decoder.final_norm(x), CausalState(
-            length=state.length + ids.shape[1],
-            layers=tuple(after),
+            cache=cache.advance(ids.shape[1]),
             valid=cat([state.valid, valid], 1),
             next_place=state.next_place + valid.sum(1, keepdim=True),
+            shared=state.shared,
+            places=state.places,
         )
 
     @property

@@ -66,13 +66,13 @@ class EncoderDecoder(Transformer):
         """The state that decoding begins with: the source encoded, no target piece seen."""
         return self.decoder.start(self.encoder(src, src_valid), src_valid)
 
-    def step(
+    def step_hidden(
         self, tokens: Int[Tensor, "R T"], state: DecoderState | CausalState
-    ) -> tuple[Float[Tensor, "R V"], DecoderState]:
-        """Logits after the last of the given pieces, and the state with them added. The old state is used up."""
+    ) -> tuple[Float[Tensor, "R D"], DecoderState]:
+        """The output at the last of the given pieces, and the state with them added. The old state is used up."""
         assert isinstance(state, DecoderState)
         hidden, state = self.decoder.step(tokens, state)
-        return self.logits(hidden[:, -1]), state
+        return hidden[:, -1], state
 
     @property
     def target_table(self) -> nn.Embedding:

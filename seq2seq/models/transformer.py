@@ -106,11 +106,18 @@ class Transformer(nn.Module, ABC):
     def start(self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> DecoderState | CausalState:
         """The state that decoding begins with: the source read, no target piece seen."""
 
-    @abstractmethod
     def step(
         self, tokens: Int[Tensor, "R T"], state: DecoderState | CausalState
     ) -> tuple[Float[Tensor, "R V"], DecoderState | CausalState]:
         """Logits after the last of the given pieces, and the state with them added. The old state is used up."""
+        hidden, state = self.step_hidden(tokens, state)
+        return self.logits(hidden), state
+
+    @abstractmethod
+    def step_hidden(
+        self, tokens: Int[Tensor, "R T"], state: DecoderState | CausalState
+    ) -> tuple[Float[Tensor, "R D"], DecoderState | CausalState]:
+        """The output at the last of the given pieces, and the state with them added. The old state is used up."""
 
     @property
     @abstractmethod

@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from seq2seq.config import AttentionBias
-from seq2seq.nn.cache import KeyValue
+from seq2seq.nn.cache import Cache, KeyValue, Layout
 from seq2seq.nn.cpu_attention import attend, separate_heads, suits
 from seq2seq.nn.dropout import draws_bytes
 from seq2seq.nn.masks import causal_mask
@@ -214,29 +214,29 @@ class SelfAttention(_Attention):
     def step(
         self,
         x: Float[Tensor, "R T D"],
-        cache: KeyValue | None,
-        length: int,
+        cache: Cache,
+        layer: int,
         mask: Bool[Tensor, "R 1 #T C"] | None = None,
         rotation: Rotation | None = None,
-    ) -> tuple[Float[Tensor, "R T D"], KeyValue]:
-        """The next T positions of a causal sequence, given the keys and values of the `length` before them.
+    ) -> tuple[Float[Tensor, "R T D"], Cache]:
+        """The next T positions of a causal sequence, given the keys and values of those before them.
 
         Args:
             x: The new positions.
-            cache: Keys and values so far; None before the first.
-            length: How many of them are in use.
-            mask: Which of all length + T positions each new one may attend to; None for all up to itself.
+            cache: Keys and values so far.
+            layer: Which of the cache's layers is this one's.
+            mask: Which of all positions, the new ones included, each new one may attend to; None for all up to itself.
             rotation: Of the new positions, with rotary positions.
 
         Returns:
-            The outputs of the new positions, and the cache with them added.
+            The outputs of the new positions, and the cache with their keys and values set.
         """
         query, key, value = self.project(x, rotation)
-        cache = (cache or KeyValue.empty(key)).write(length, key, value)
-        seen = cache.until(length + x.shape[1])
+        cache = cache.put(layer, key, value)
+        seen = cache.seen(layer, cache.length + x.shape[1])
         # One query attends to everything so far. is_causal would align it with key 0, so it is never used here.
         if mask is None and x.shape[1] > 1:
-            mask = causal_mask(x.shape[1], length, x.device)
+            mask = causal_mask(x.shape[1], cache.length, x.device)
         context = scaled_dot_product_attention(query, seen.key, seen.value, mask, enable_gqa=self.heads.grouped)
         return self.output(merge_heads(context)), cache
 
@@ -287,6 +287,22 @@ class CrossAttention(_Attention):
         num_queries = x.shape[0] // max(1, num_sentences) * x.shape[1]  # a rank may be given a batch without sentences
         query = self.queries(x.reshape(num_sentences, num_queries, x.shape[2]))
         return self.output(self._attend(query, source, mask).reshape(*x.shape[:2], self.heads.query_width))
+
+    def step(
+        self,
+        x: Float[Tensor, "R T D"],
+        source: KeyValue,
+        mask: Bool[Tensor, "B 1 1 S"],
+        layout: Layout | None,
+    ) -> Float[Tensor, "R T D"]:
+        """The next target positions of rows that may belong to sentences in any order and number, as `layout` says."""
+        if layout is None:
+            return self(x, source, mask)
+        num_sentences, num_queries = source.key.shape[0], layout.width * x.shape[1]
+        projected = self.query(x).index_select(0, layout.row_at).view(num_sentences, num_queries, -1)
+        query = self.query_norm(split_heads(projected, self.heads.num_heads))
+        context = self._attend(query, source, mask).view(len(layout.row_at), x.shape[1], self.heads.query_width)
+        return self.output(context.index_select(0, layout.place_of))
 
     def weights(
         self, x: Float[Tensor, "B T D"], source: KeyValue, mask: Bool[Tensor, "B 1 1 S"]

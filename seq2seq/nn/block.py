@@ -6,7 +6,7 @@ from torch import nn
 
 from seq2seq.config import Activation, NormKind, NormPlacement
 from seq2seq.nn.attention import CrossAttention, Heads, SelfAttention
-from seq2seq.nn.cache import KeyValue
+from seq2seq.nn.cache import Cache, KeyValue, Layout
 from seq2seq.nn.dropout import Dropout
 from seq2seq.nn.feed_forward import FeedForward
 from seq2seq.nn.norm import Residual, build_norm
@@ -92,14 +92,14 @@ class Block(nn.Module):
     def step(
         self,
         x: Float[Tensor, "R T D"],
-        cache: KeyValue | None,
-        length: int,
+        cache: Cache,
+        layer: int,
         mask: Bool[Tensor, "R 1 #T C"] | None = None,
         rotation: Rotation | None = None,
-    ) -> tuple[Float[Tensor, "R T D"], KeyValue]:
-        """The next T positions, and the cache with them added."""
+    ) -> tuple[Float[Tensor, "R T D"], Cache]:
+        """The next T positions, and the cache with their keys and values set; `layer` is this block's number in it."""
         normed = self.residual.before(x, self.self_attention_norm)
-        attended, cache = self.self_attention.step(normed, cache, length, mask, rotation)
+        attended, cache = self.self_attention.step(normed, cache, layer, mask, rotation)
         return self.fed_forward(self.attended(x, attended)), cache
 
     def attended(self, x: Float[Tensor, "B T D"], out: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
@@ -140,16 +140,20 @@ class CrossBlock(Block):
     def step(  # type: ignore[override]
         self,
         x: Float[Tensor, "R T D"],
-        cache: KeyValue | None,
-        length: int,
+        cache: Cache,
+        layer: int,
         source: KeyValue,
         source_mask: Bool[Tensor, "B 1 1 S"],
+        layout: Layout | None = None,
         rotation: Rotation | None = None,
-    ) -> tuple[Float[Tensor, "R T D"], KeyValue]:
-        """The next T positions, and the cache with them added."""
+    ) -> tuple[Float[Tensor, "R T D"], Cache]:
+        """The next T positions, and the cache with their keys and values set; `layer` is this block's number in it."""
         normed = self.residual.before(x, self.self_attention_norm)
-        attended, cache = self.self_attention.step(normed, cache, length, rotation=rotation)
-        return self.fed_forward(self.crossed(self.attended(x, attended), source, source_mask)), cache
+        attended, cache = self.self_attention.step(normed, cache, layer, rotation=rotation)
+        x = self.attended(x, attended)
+        norm = self.cross_attention_norm
+        seen = self.cross_attention.step(self.residual.before(x, norm), source, source_mask, layout)
+        return self.fed_forward(self._added(x, seen, norm)), cache
 
     def crossed(
         self, x: Float[Tensor, "R T D"], source: KeyValue, source_mask: Bool[Tensor, "B 1 1 S"] | PackedMask

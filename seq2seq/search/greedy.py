@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from seq2seq.search.hypotheses import Hypothesis, SearchLimits, StopTest
@@ -43,6 +44,6 @@ def greedy(
     )
 
 
-def best_piece(rows: Rows, log_probs: Float[Tensor, "R V"]) -> Int[Tensor, "R 1"]:
+def best_piece(rows: Rows, logits: Float[Tensor, "R V"]) -> Int[np.ndarray, "R 1"]:
     """The best piece of every row, the one with the lowest id where several are equally good."""
-    return top_pieces(log_probs, 1)[1]
+    return top_pieces(logits, 1)

@@ -1,6 +1,7 @@
 """What a search is asked for (limits) and what it answers (hypotheses), and the pool that keeps the best ones."""
 
 import bisect
+import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +27,8 @@ class Hypothesis:
     log_prob: float
     """Sum of `token_log_probs`, in nats: what forced scoring of `ids` gives."""
     score: float
-    """`log_prob` over the length penalty. Where the search edits logits, of the edited ones in a beam."""
+    """`log_prob` over the length penalty, plus a bonus if the search gives one. Where the search edits logits, of the
+    edited ones in a beam."""
     token_log_probs: tuple[float, ...]
     """Log-probability that the model gives to each piece of `ids`, in nats."""
     hit_limit: bool
@@ -146,6 +148,7 @@ def finished(
     penalty: LengthPenalty,
     *,
     total: float | None = None,
+    bonus: float = 0.0,
     stopped: bool = False,
 ) -> Hypothesis:
     """The hypothesis of `sentence` that these pieces make.
@@ -157,6 +160,7 @@ def finished(
         token_log_probs: What the model gives to each.
         penalty: Divides the log-probability into the score.
         total: Log-probability that the search went by; None is the sum of `token_log_probs`.
+        bonus: Added to the score.
         stopped: Whether a stop test ended it.
     """
     at_limit = len(ids) == limits.max_lengths[sentence]
@@ -168,7 +172,7 @@ def finished(
     return Hypothesis(
         ids=tuple(ids),
         log_prob=log_prob,
-        score=(log_prob if total is None else total) / penalty(len(ids)),
+        score=(log_prob if total is None else total) / penalty(len(ids)) + bonus,
         token_log_probs=tuple(token_log_probs),
         hit_limit=at_limit and not (limits.open_end and (ended or stopped)),
     )
@@ -197,7 +201,12 @@ class FinishedPool:
 
     def accepts(self, score: float) -> bool:
         """Whether a hypothesis found now with this score could still be one of the n best."""
-        return len(self._best) < self._n_best or score > self._best[-1].score
+        return len(self._best) < self._n_best or score > self.to_beat
+
+    @property
+    def to_beat(self) -> float:
+        """What a score must be above so that the hypothesis could still be one of the n best."""
+        return self._best[-1].score if len(self._best) == self._n_best else -math.inf
 
     def add(self, hypothesis: Hypothesis) -> None:
         """Put a hypothesis in its place, unless the pool holds its equal or has no room for it."""

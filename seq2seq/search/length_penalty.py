@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from seq2seq.config import PenaltyForm
+from seq2seq.shapes import Float, Int
 
 
 @dataclass(frozen=True)
@@ -22,20 +25,31 @@ class LengthPenalty:
 
     def __call__(self, length: int) -> float:
         """The divisor for a hypothesis of `length` pieces, EOS included."""
-        if self.form is PenaltyForm.none:
-            return 1.0
-        base = (5.0 + length) / 6.0 if self.form is PenaltyForm.gnmt else float(length)
-        return float(base**self.exponent)
+        return float(self.divisors(np.array([[length]]))[0, 0])
 
-    def best_possible(self, log_prob: float, next_length: int, max_length: int) -> float:
-        """The highest score that any completion of a live hypothesis can reach.
+    def divisors(self, lengths: Int[np.ndarray, "B n"]) -> Float[np.ndarray, "B n"]:
+        """The divisor for each length."""
+        if self.form is PenaltyForm.none:
+            return np.ones(lengths.shape)
+        bases = (5.0 + lengths) / 6.0 if self.form is PenaltyForm.gnmt else lengths.astype(np.float64)
+        found: np.ndarray = bases**self.exponent
+        return found
+
+    def best_possible(
+        self,
+        log_probs: Float[np.ndarray, "B M"],
+        next_lengths: Int[np.ndarray, "B 1"],
+        max_lengths: Int[np.ndarray, "B 1"],
+    ) -> Float[np.ndarray, "B M"]:
+        """The highest score that any completion of each live hypothesis can reach.
 
         More pieces only lower a log-probability, and the divisor is monotone in the length, so no completion beats
         today's log-probability over the divisor at one of the two ends. The sign of the exponent does not matter.
 
         Args:
-            log_prob: Log-probability so far, in nats, at most 0.
-            next_length: Pieces of the shortest completion.
-            max_length: Pieces of the longest completion.
+            log_probs: Log-probabilities so far, in nats, at most 0.
+            next_lengths: Pieces of the shortest completion.
+            max_lengths: Pieces of the longest completion.
         """
-        return max(log_prob / self(next_length), log_prob / self(max_length))
+        best: np.ndarray = np.maximum(log_probs / self.divisors(next_lengths), log_probs / self.divisors(max_lengths))
+        return best

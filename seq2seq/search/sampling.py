@@ -3,13 +3,14 @@
 import random
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from seq2seq.search.hypotheses import Hypothesis, SearchLimits, StopTest
 from seq2seq.search.length_penalty import LengthPenalty
 from seq2seq.search.rules import Rows, Rule
 from seq2seq.search.single import complete, grow
-from seq2seq.search.step import State, StepFunction, refuse_nan
+from seq2seq.search.step import State, StepFunction
 from seq2seq.shapes import Float, Int, Tensor
 
 
@@ -34,14 +35,9 @@ class Draw:
         self._filters = list(filters)
         self._sources = sources
 
-    def __call__(self, rows: Rows, log_probs: Float[Tensor, "R V"]) -> Int[Tensor, "R 1"]:
-        """The pieces drawn.
-
-        Raises:
-            ValueError: if a log-probability is NaN.
-        """
-        refuse_nan(log_probs)
-        kept = log_probs.clone()
+    def __call__(self, rows: Rows, logits: Float[Tensor, "R V"]) -> Int[np.ndarray, "R 1"]:
+        """The pieces drawn."""
+        kept = logits.clone()
         for apply in self._filters:
             apply(rows, kept)
         nothing_left = kept.amax(dim=-1, keepdim=True) == -torch.inf  # a dead end, which the caller tells
@@ -51,7 +47,8 @@ class Draw:
         numbers = [[self._sources[sentence].random()] for sentence in rows.sentences.tolist()]
         drawn = torch.tensor(numbers, dtype=torch.float64) * total
         below_all = torch.nextafter(total, torch.zeros_like(total))
-        return torch.searchsorted(chances, torch.minimum(drawn, below_all), right=True)
+        found: np.ndarray = torch.searchsorted(chances, torch.minimum(drawn, below_all), right=True).numpy()
+        return found
 
 
 def sample(

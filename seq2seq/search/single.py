@@ -3,16 +3,17 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from seq2seq.search.hypotheses import Hypothesis, SearchLimits, StopTest, dead_end, finished
 from seq2seq.search.length_penalty import LengthPenalty
 from seq2seq.search.rules import Rows, Rule, build_rules
-from seq2seq.search.step import State, StepFunction, next_log_probs, values_at
+from seq2seq.search.step import State, StepFunction, move_into, next_scores
 from seq2seq.shapes import Bool, Float, Int, Tensor
 
-Choice = Callable[[Rows, Float[Tensor, "R V"]], Int[Tensor, "R 1"]]
-"""Takes each row's next piece, given the log-probabilities of those that are allowed; the answer is on the CPU."""
+Choice = Callable[[Rows, Float[Tensor, "R V"]], Int[np.ndarray, "R 1"]]
+"""Takes each row's next piece, given logits that are -inf where a piece is not allowed."""
 
 
 @dataclass(frozen=True)
@@ -58,39 +59,39 @@ def grow(
     device = torch.device(device)
     penalty = penalty or LengthPenalty()
     rules = [*build_rules(limits, device), *rules]
-    rows = Rows(torch.arange(len(limits)), torch.empty(len(limits), 0, dtype=torch.long))
-    token_log_probs = torch.empty(len(limits), 0, dtype=torch.float64)
+    sentences = np.arange(len(limits))
+    ids, token_log_probs = np.empty((len(limits), 0), dtype=np.int64), np.empty((len(limits), 0))
     tokens = limits.first_tokens(device)
-    while len(rows.sentences):
-        log_probs, own, state = next_log_probs(step, tokens, state, rows=rows, rules=rules, edits=edits, limits=limits)
-        pieces = choose(rows, log_probs)
-        values = values_at(log_probs, pieces)
-        for row in (values[:, 0] == -torch.inf).nonzero()[:, 0].tolist():
-            raise dead_end(int(rows.sentences[row]))
-        rows = Rows(rows.sentences, torch.cat([rows.ids, pieces], dim=1))
-        token_log_probs = torch.cat([token_log_probs, values_at(own, pieces) if edits else values], dim=1)
-        ended, stopped = _ends(rows, limits, stop)
+    while len(sentences):
+        rows = Rows(torch.from_numpy(sentences), torch.from_numpy(ids))
+        scores, state = next_scores(step, tokens, state, rows=rows, rules=rules, edits=edits, limits=limits)
+        pieces = choose(rows, scores.logits)
+        for row in np.flatnonzero(scores.log_probs(pieces)[:, 0] == -np.inf).tolist():
+            raise dead_end(int(sentences[row]))
+        ids = np.concatenate([ids, pieces], axis=1)
+        token_log_probs = np.concatenate([token_log_probs, scores.own_log_probs(pieces)], axis=1)
+        ended, stopped = _ends(sentences, ids, limits, stop)
         results: dict[int, Hypothesis] = {}
-        for row in ended.nonzero()[:, 0].tolist():
+        for row in np.flatnonzero(ended).tolist():
             results[row] = finished(
                 limits,
-                int(rows.sentences[row]),
-                rows.ids[row].tolist(),
+                int(sentences[row]),
+                ids[row].tolist(),
                 token_log_probs[row].tolist(),
                 penalty,
                 stopped=bool(stopped[row]),
             )
         yield [
             Grown(sentence, piece, results.get(row))
-            for row, (sentence, piece) in enumerate(zip(rows.sentences.tolist(), pieces[:, 0].tolist(), strict=True))
+            for row, (sentence, piece) in enumerate(zip(sentences.tolist(), pieces[:, 0].tolist(), strict=True))
         ]
-        going = (~ended).nonzero()[:, 0]
+        going = np.flatnonzero(~ended)
         if 0 < len(going) < len(ended):
-            kept = going.to(device)
-            state = state.select(kept, kept)
-        rows = Rows(rows.sentences[going], rows.ids[going])
-        token_log_probs = token_log_probs[going]
-        tokens = rows.ids[:, -1:].to(device)
+            going = going[np.argsort(move_into(going, len(ended)))]
+            kept = torch.from_numpy(going)
+            state = state.select(kept, kept, torch.arange(len(kept)))
+        sentences, ids, token_log_probs = sentences[going], ids[going], token_log_probs[going]
+        tokens = torch.from_numpy(ids[:, -1:].copy()).to(device)
 
 
 def complete(steps: Iterable[list[Grown]]) -> list[Hypothesis]:
@@ -99,13 +100,15 @@ def complete(steps: Iterable[list[Grown]]) -> list[Hypothesis]:
     return [done[sentence] for sentence in sorted(done)]
 
 
-def _ends(rows: Rows, limits: SearchLimits, stop: StopTest | None) -> tuple[Bool[Tensor, " R"], Bool[Tensor, " R"]]:
+def _ends(
+    sentences: Int[np.ndarray, " R"], ids: Int[np.ndarray, "R t"], limits: SearchLimits, stop: StopTest | None
+) -> tuple[Bool[np.ndarray, " R"], Bool[np.ndarray, " R"]]:
     """Which rows have come to their end, and which of them by the stop test."""
-    ended = torch.isin(rows.ids[:, -1], torch.tensor(limits.ends))
-    stopped = torch.zeros_like(ended)
+    ended = np.isin(ids[:, -1], limits.ends)
+    stopped = np.zeros_like(ended)
     if stop is not None:
-        for row in (~ended).nonzero()[:, 0].tolist():
-            stopped[row] = stop(int(rows.sentences[row]), tuple(rows.ids[row].tolist()))
+        for row in np.flatnonzero(~ended).tolist():
+            stopped[row] = stop(int(sentences[row]), tuple(ids[row].tolist()))
     if limits.open_end:
-        ended = ended | (torch.tensor(limits.max_lengths)[rows.sentences] <= rows.length)
+        ended = ended | (np.array(limits.max_lengths)[sentences] <= ids.shape[1])
     return ended | stopped, stopped

@@ -1,8 +1,10 @@
 """One step of any search: what the model is to a search, and the best next pieces of every row."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeVar, runtime_checkable
 
+import numpy as np
 import torch
 
 from seq2seq.search.hypotheses import SearchLimits
@@ -17,14 +19,17 @@ Same = TypeVar("Same")
 class SearchState(Protocol):
     """What a step function remembers of the pieces fed so far. A value: an old state is not used again."""
 
-    def select(self: Same, rows: Int[Tensor, " R"], sentences: Int[Tensor, " B"]) -> Same:
-        """The state after the search has chosen which hypotheses go on.
+    def select(
+        self: Same, rows: Int[Tensor, " R"], sentences: Int[Tensor, " B"], places: Int[Tensor, " R"] | None = None
+    ) -> Same:
+        """The state after the search has chosen which hypotheses go on. All indices are on the CPU.
 
         Args:
-            rows: For each new row the old row that it continues. Rows are sentence by sentence, the beam fastest, and
-                every sentence has equally many; how many may change from call to call.
+            rows: For each new row the old row that it continues; a row that stays where it is need not be moved.
             sentences: For each sentence that goes on its old place in the batch. A place that comes more than once
                 makes several sentences of one, which then go their own ways.
+            places: For each new row the new place of its sentence. None: rows are sentence by sentence, the beam
+                fastest, and equally many of each.
         """
         ...
 
@@ -32,10 +37,52 @@ class SearchState(Protocol):
 State = TypeVar("State", bound=SearchState)
 
 StepFunction = Callable[[Int[Tensor, "R 1"], State], tuple[Float[Tensor, "R V"], State]]
-"""Takes the last piece of every row (`SearchLimits.starts` at first) and gives the logits of the next one."""
+"""Takes the last piece of every row (`SearchLimits.starts` at first) and gives the logits of the next one, which the
+search may write over."""
 
 
-def next_log_probs(
+@dataclass(frozen=True)
+class Scores:
+    """What the pieces after every row are worth. Log-probabilities are worked out only for those that are asked for.
+
+    Attributes:
+        logits: What the search goes by: edited, and -inf where a rule forbids a piece; float32 or float64.
+        norm: [R, 1], what makes log-probabilities of them, over the whole row, before anything was forbidden.
+        own: The model's logits; None where nothing has been edited or forbidden in them that could be asked for.
+        own_norm: Likewise.
+    """
+
+    logits: Tensor
+    norm: Tensor
+    own: Tensor | None = None
+    own_norm: Tensor | None = None
+
+    @property
+    def edited(self) -> bool:
+        """Whether the search goes by something else than what the model gives."""
+        return self.own is not None
+
+    def log_probs(self, pieces: Int[np.ndarray, "R n"]) -> Float[np.ndarray, "R n"]:
+        """What the search goes by, of the given pieces of each row, in nats, in float64."""
+        return _normalised(self.logits, self.norm, pieces)
+
+    def own_log_probs(self, pieces: Int[np.ndarray, "R n"]) -> Float[np.ndarray, "R n"]:
+        """What the model gives to pieces that are allowed."""
+        if self.own is None or self.own_norm is None:
+            return self.log_probs(pieces)
+        return _normalised(self.own, self.own_norm, pieces)
+
+
+def _normalised(
+    logits: Float[Tensor, "R V"], norm: Float[Tensor, "R 1"], pieces: Int[np.ndarray, "R n"]
+) -> Float[np.ndarray, "R n"]:
+    """Log-probabilities of pieces, on the CPU, in float64."""
+    chosen = logits.gather(1, torch.from_numpy(pieces).to(logits.device))
+    found: np.ndarray = (chosen.double() - norm).cpu().numpy()
+    return found
+
+
+def next_scores(
     step: StepFunction[State],
     tokens: Int[Tensor, "R 1"],
     state: State,
@@ -44,34 +91,37 @@ def next_log_probs(
     rules: Sequence[Rule],
     edits: Sequence[Rule] = (),
     limits: SearchLimits,
-) -> tuple[Float[Tensor, "R V"], Float[Tensor, "R V"], State]:
-    """Log-probabilities of every row's next piece: what the search goes by, what the model gives, and the new state.
+) -> tuple[Scores, State]:
+    """What every row's next piece is worth, and the new state.
 
-    The first are -inf where a rule forbids a piece. They are normalised over the whole row before the rules, in float32
-    (float64 for float64 logits), after the `edits` of the logits. Without edits both are one tensor, so only the
-    model's values of pieces that are allowed can be relied on.
+    Log-probabilities are normalised over the whole row before the rules, in float32 (float64 for float64 logits), after
+    the `edits` of the logits.
 
     Raises:
-        ValueError: if an id of `limits` lies outside the model's outputs.
+        ValueError: if an id of `limits` lies outside the model's outputs, or a logit is NaN.
     """
     logits, state = step(tokens, state)
     limits.check_vocab_size(logits.shape[-1])
-    dtype = torch.float64 if logits.dtype is torch.float64 else torch.float32
-    own = torch.log_softmax(logits, dim=-1, dtype=dtype)
-    log_probs = own
-    if edits:
-        edited = logits.to(dtype, copy=True)
-        for edit in edits:
-            edit(rows, edited)
-        log_probs = torch.log_softmax(edited, dim=-1)
+    if logits.dtype is not torch.float64:
+        logits = logits.float()
+    own, own_norm = (logits.clone(), _norm(logits)) if edits else (None, None)
+    for edit in edits:
+        edit(rows, logits)
+    norm = _norm(logits)
     for rule in rules:
-        rule(rows, log_probs)
-    return log_probs, own, state
+        rule(rows, logits)
+    return Scores(logits, norm, own, own_norm), state
 
 
-def values_at(log_probs: Float[Tensor, "R V"], pieces: Int[Tensor, "R n"]) -> Float[Tensor, "R n"]:
-    """The entries of the given pieces of each row, on the CPU, in float64."""
-    return log_probs.gather(1, pieces.to(log_probs.device)).cpu().double()
+def _norm(logits: Float[Tensor, "R V"]) -> Float[Tensor, "R 1"]:
+    """The logarithm of the sum of exponentials of each row, in float64.
+
+    Raises:
+        ValueError: if it is NaN.
+    """
+    norm = logits.logsumexp(-1, keepdim=True).double()
+    refuse_nan(norm)
+    return norm
 
 
 def refuse_nan(values: Float[Tensor, "R n"]) -> None:
@@ -87,67 +137,94 @@ def refuse_nan(values: Float[Tensor, "R n"]) -> None:
         )
 
 
-def top_pieces(log_probs: Float[Tensor, "R V"], count: int) -> tuple[Float[Tensor, "R n"], Int[Tensor, "R n"]]:
-    """The `count` best next pieces of every row (all, if there are fewer), on the CPU, log-probabilities in float64.
+def top_pieces(logits: Float[Tensor, "R V"], count: int) -> Int[np.ndarray, "R n"]:
+    """The `count` best next pieces of every row (all, if there are fewer), best first.
 
-    Best first; of equally good pieces the lower id comes first, and is the one kept, on every device.
-
-    Raises:
-        ValueError: if a log-probability is NaN.
+    Of equally good pieces the lower id comes first, and is the one kept, on every device.
     """
-    count = min(count, log_probs.shape[1])
+    if count == 1:
+        # torch takes fifteen times as long, and does not say which of several equal ones it gives
+        best: np.ndarray = logits.cpu().numpy().argmax(axis=1)[:, None]
+        return best
+    count = min(count, logits.shape[1])
     # One more than asked for shows whether the choice of the last one was arbitrary.
-    found, found_ids = _topk(log_probs, min(count + 1, log_probs.shape[1]))
-    values, ids = found.cpu(), found_ids.cpu()
-    refuse_nan(values)
+    values, ids = _topk(logits, min(count + 1, logits.shape[1]))
     if (values[:, 1:] == values[:, :-1]).any():
-        values, ids = _settle_ties(log_probs, values, ids, count)
-    return values[:, :count].double().contiguous(), ids[:, :count].contiguous()
+        values, ids = _settle_ties(logits, values, ids, count)
+    return np.ascontiguousarray(ids[:, :count])
 
 
 def _settle_ties(
-    log_probs: Float[Tensor, "R V"], values: Float[Tensor, "R m"], ids: Int[Tensor, "R m"], count: int
-) -> tuple[Float[Tensor, "R n"], Int[Tensor, "R n"]]:
+    logits: Float[Tensor, "R V"], values: Float[np.ndarray, "R m"], ids: Int[np.ndarray, "R m"], count: int
+) -> tuple[Float[np.ndarray, "R n"], Int[np.ndarray, "R n"]]:
     """Of equally good pieces the ones with the lowest ids, these first, where `values` has up to `count` + 1 a row."""
     if values.shape[1] > count:
-        tied = ((values[:, count] == values[:, count - 1]) & (values[:, count] > -torch.inf)).nonzero()[:, 0]
-        values, ids = values[:, :count].clone(), ids[:, :count].clone()
+        tied = np.flatnonzero((values[:, count] == values[:, count - 1]) & (values[:, count] > -np.inf))
+        values, ids = values[:, :count].copy(), ids[:, :count].copy()
         if len(tied):
-            rows = tied.to(log_probs.device)
-            lowest = _lowest_ids(log_probs[rows], values[tied].to(log_probs.device))
-            values[tied], ids[tied] = log_probs[rows[:, None], lowest].cpu(), lowest.cpu()
-    ids, order = ids.sort(dim=-1)
-    values, order = values.gather(1, order).sort(dim=-1, descending=True, stable=True)
-    return values, ids.gather(1, order)
+            whole = logits[torch.from_numpy(tied).to(logits.device)].cpu().numpy()
+            lowest = _lowest_ids(whole, values[tied])
+            values[tied], ids[tied] = np.take_along_axis(whole, lowest, axis=1), lowest
+    order = np.lexsort((ids, -values), axis=1)
+    return np.take_along_axis(values, order, axis=1), np.take_along_axis(ids, order, axis=1)
 
 
-NUM_STRIPES = 32
+STRIPES = 16
 
 
-def _topk(log_probs: Float[Tensor, "R V"], count: int) -> tuple[Float[Tensor, "R n"], Int[Tensor, "R n"]]:
-    """The same values as `torch.topk`, in two thirds of its time on a CPU.
+def _topk(logits: Float[Tensor, "R V"], count: int) -> tuple[Float[np.ndarray, "R n"], Int[np.ndarray, "R n"]]:
+    """The same values as `torch.topk` and their ids, on the CPU, in a third of its time there.
 
-    The vocabulary is read as a table of 32 lines and as many columns as that takes. The best `count` pieces lie in the
+    The vocabulary is read as a table of 16 lines and as many columns as that takes. The best `count` pieces lie in the
     `count` columns with the highest maxima (or in the remainder behind the table), so only those are searched.
     """
-    num_columns = log_probs.shape[1] // NUM_STRIPES
-    if num_columns < 4 * count:
-        return log_probs.topk(count, dim=-1)
-    table = log_probs[:, : NUM_STRIPES * num_columns].view(-1, NUM_STRIPES, num_columns)
-    columns = table.amax(dim=1).topk(count, dim=-1, sorted=False).indices
-    inside = table.gather(2, columns[:, None, :].expand(-1, NUM_STRIPES, -1)).flatten(1)
-    remainder = log_probs[:, NUM_STRIPES * num_columns :]
-    values, places = torch.cat([inside, remainder], dim=1).topk(count, dim=-1)
-    lines = places.div(count, rounding_mode="floor")
-    ids = lines * num_columns + columns.gather(1, places % count)
-    behind = places >= inside.shape[1]
-    return values, torch.where(behind, places - inside.shape[1] + NUM_STRIPES * num_columns, ids)
+    num_rows, num_columns = logits.shape[0], logits.shape[1] // STRIPES
+    if num_columns < 2 * count or logits.device.type != "cpu":
+        found = logits.topk(count, dim=-1)
+        return found.values.cpu().numpy(), found.indices.cpu().numpy()
+    inside = logits[:, : STRIPES * num_columns].view(num_rows, STRIPES, num_columns)
+    columns = np.argpartition(inside.amax(dim=1).numpy(), num_columns - count, axis=1)[:, num_columns - count :]
+    searched = inside.gather(2, torch.from_numpy(columns)[:, None, :].expand(-1, STRIPES, -1)).flatten(1).numpy()
+    if logits.shape[1] > STRIPES * num_columns:
+        searched = np.concatenate([searched, logits[:, STRIPES * num_columns :].numpy()], axis=1)
+    places = np.argpartition(searched, searched.shape[1] - count, axis=1)[:, searched.shape[1] - count :]
+    values = np.take_along_axis(searched, places, axis=1)
+    order = np.argsort(-values, axis=1)
+    values, places = np.take_along_axis(values, order, axis=1), np.take_along_axis(places, order, axis=1)
+    in_table = places < STRIPES * count
+    column = np.take_along_axis(columns, places % count, axis=1)
+    behind = places - STRIPES * count + STRIPES * num_columns
+    return values, np.where(in_table, places // count * num_columns + column, behind)
 
 
-def _lowest_ids(log_probs: Float[Tensor, "N V"], best: Float[Tensor, "N n"]) -> Int[Tensor, "N n"]:
+def _lowest_ids(whole: Float[np.ndarray, "N V"], best: Float[np.ndarray, "N n"]) -> Int[np.ndarray, "N n"]:
     """The n best ids of each row in ascending order, the lowest ones where the last of `best` is shared by more."""
     last = best[:, -1:]
-    shared = log_probs == last
-    room = (best == last).sum(dim=-1, keepdim=True)
-    chosen = (log_probs > last) | (shared & (shared.cumsum(dim=-1) <= room))
-    return chosen.nonzero()[:, 1].view(best.shape)
+    shared = whole == last
+    room = (best == last).sum(axis=-1, keepdims=True)
+    chosen = (whole > last) | (shared & (shared.cumsum(axis=-1) <= room))
+    lowest: np.ndarray = chosen.nonzero()[1].reshape(best.shape)
+    return lowest
+
+
+def move_into(parents: Int[np.ndarray, " R2"], num_old: int) -> Int[np.ndarray, " R2"]:
+    """For each hypothesis that goes on the row that it is given, 0 to R2 - 1, so that few rows of a state move.
+
+    The first that continues a row stays in it; others take what is free. If there are more than before, all are moved,
+    and stand in the order of `parents`.
+
+    Args:
+        parents: For each hypothesis the row that it continues, sentence by sentence.
+        num_old: Rows so far.
+    """
+    count = len(parents)
+    if count > num_old:
+        return np.arange(count)
+    rows = np.full(count, -1, dtype=np.int64)
+    continued, first = np.unique(parents, return_index=True)
+    inside = continued < count
+    rows[first[inside]] = continued[inside]
+    free = np.ones(count, dtype=bool)
+    free[continued[inside]] = False
+    rows[rows < 0] = np.flatnonzero(free)
+    return rows

@@ -53,9 +53,14 @@ class Everything:
     src: torch.Tensor
     valid: torch.Tensor
     tokens: torch.Tensor
+    sentences: torch.Tensor
+    """Of each row."""
 
-    def select(self, rows, sentences):
-        return Everything(self.src[sentences], self.valid[sentences], self.tokens[rows])
+    def select(self, rows, sentences, places=None):
+        src, valid = self.src[sentences], self.valid[sentences]
+        if places is None:
+            places = torch.arange(len(src)).repeat_interleave(len(rows) // len(src))
+        return Everything(src, valid, self.tokens[rows], places)
 
 
 def uncached(model, sources, beam_size, prefixes=None):
@@ -63,12 +68,11 @@ def uncached(model, sources, beam_size, prefixes=None):
 
     def step(tokens, state):
         tokens = torch.cat([state.tokens, tokens], dim=1)
-        beams = len(tokens) // len(state.src)
-        src, valid = state.src.repeat_interleave(beams, dim=0), state.valid.repeat_interleave(beams, dim=0)
-        return model(src, valid, tokens)[:, -1], Everything(state.src, state.valid, tokens)
+        src, valid = state.src[state.sentences], state.valid[state.sentences]
+        return model(src, valid, tokens)[:, -1], Everything(state.src, state.valid, tokens, state.sentences)
 
     nothing = torch.empty(len(sources), 0, dtype=torch.long)
-    return search(step, Everything(*padded(sources), nothing), sources, beam_size, prefixes)
+    return search(step, Everything(*padded(sources), nothing, torch.arange(len(sources))), sources, beam_size, prefixes)
 
 
 @dataclass
@@ -78,9 +82,9 @@ class NotReordered:
     state: object
     num_rows: int
 
-    def select(self, rows, sentences):
+    def select(self, rows, sentences, places=None):
         kept = rows if len(rows) > self.num_rows else torch.arange(len(rows))
-        return NotReordered(self.state.select(kept, sentences), len(rows))
+        return NotReordered(self.state.select(kept, sentences, places), len(rows))
 
 
 def not_reordered(model, sources, beam_size, room):

@@ -33,7 +33,9 @@ class Histories:
 class NeverReordered(Histories):
     """The fault: rows are dropped or repeated to the right number, but keep their old order."""
 
-    def select(self, rows: torch.Tensor, sentences: torch.Tensor) -> "NeverReordered":
+    def select(
+        self, rows: torch.Tensor, sentences: torch.Tensor, places: torch.Tensor | None = None
+    ) -> "NeverReordered":
         return NeverReordered([self.rows[i % len(self.rows)] for i in range(len(rows))])
 
 
@@ -187,22 +189,22 @@ def test_b3_a_finished_hypothesis_is_not_overwritten_by_a_sentence_that_runs_on(
 
 
 def overtaken(sentence: int, so_far: tuple[int, ...]) -> Probabilities:
-    """A leads after the first step; after the second, B's continuation does, and each history ends in its own way."""
+    """A leads after the first step; after the second, both of B's continuations do. Each history ends in its own way."""
     if so_far == ():
         return {A: 0.6, B: 0.4}
     if len(so_far) == 1:
-        return {A: 0.4, C: 0.3, B: 0.3} if so_far[0] == A else {C: 1.0}
+        return {A: 0.25, B: 0.25, C: 0.25, EOS: 0.25} if so_far[0] == A else {C: 0.6, A: 0.4}
     if len(so_far) == 2:
-        return {B: 1.0} if so_far[0] == B else {A: 1.0}
+        return {(B, C): {B: 1.0}, (B, A): {C: 1.0}}.get(so_far, {A: 1.0})
     return {EOS: 1.0}
 
 
 def test_b6_the_state_follows_the_hypotheses_when_the_second_beam_overtakes_the_first() -> None:
     found = search(overtaken, limits([6]), penalty=LengthPenalty(), beam_size=2, n_best=2)[0]
-    assert [row.ids for row in found] == [(B, C, B, EOS), (A, A, A, EOS)]
-    assert [math.exp(row.log_prob) for row in found] == pytest.approx([0.4, 0.24], abs=1e-6)
+    assert [row.ids for row in found] == [(B, C, B, EOS), (B, A, C, EOS)]
+    assert [math.exp(row.log_prob) for row in found] == pytest.approx([0.24, 0.16], abs=1e-6)
 
 
 def test_b6_a_state_that_is_not_reordered_gives_another_answer_so_the_case_above_bites() -> None:
     found = search(overtaken, limits([6]), penalty=LengthPenalty(), beam_size=2, n_best=2, state=NeverReordered)[0]
-    assert found[0].ids != (B, C, B, EOS)
+    assert [row.ids for row in found] != [(B, C, B, EOS), (B, A, C, EOS)]

@@ -12,6 +12,7 @@ from torch import nn
 
 from seq2seq.config import AttentionBias, RopeConfig
 from seq2seq.nn.attention import CrossAttention, Heads, SelfAttention
+from seq2seq.nn.cache import Cache
 from seq2seq.nn.masks import causal_mask, padding_mask
 from seq2seq.nn.positions import Places
 from seq2seq.nn.rotary import RotaryPositions
@@ -176,14 +177,15 @@ def test_causal_self_attention_in_steps(own, x, sizes, base):
     rotary = RotaryPositions(own.heads.d_head, RopeConfig(base=base)) if base is not None else None
     whole = rotary(Places.span(0, T), x) if rotary is not None else None
     expected = own(x, causal=True, rotation=whole)  # which equals the loops, as the tests above say
-    cache, length, outputs = None, 0, []
+    cache, length, outputs = Cache(1, len(x)), 0, []
     for size in sizes:
         rotation = rotary(Places.span(length, length + size), x) if rotary is not None else None
-        output, cache = own.step(x[:, length : length + size], cache, length, rotation=rotation)
+        output, cache = own.step(x[:, length : length + size], cache, 0, rotation=rotation)
         outputs.append(output)
+        cache = cache.advance(size)
         length += size
     torch.testing.assert_close(torch.cat(outputs, dim=1), expected, **TOLERANCE)
-    assert cache.key.shape[1] == own.heads.num_kv_heads
+    assert cache.seen(0, T).key.shape[1] == own.heads.num_kv_heads
 
 
 def test_cross_attention_with_padding_and_a_fully_masked_source(other, x, memory):

@@ -189,7 +189,7 @@ def test_the_parity_holds_within_the_rounding_of_shorter_numbers(src, dtype, tol
     tgt_in = targets(BLOCK + 4)
     steps, state = stepped(model, model.start(src, VALID), tgt_in, [1] * tgt_in.shape[1])
     assert (steps - model(src, VALID, tgt_in)).abs().max() < tolerance
-    assert state.self_attention[0].key.dtype is dtype
+    assert state.cache.seen(0, 1).key.dtype is dtype
 
 
 @pytest.mark.parametrize(("batch", "source", "target"), [(1, 5, 1), (3, 4, BLOCK), (2, 7, BLOCK + 1), (2, 3, 70)])

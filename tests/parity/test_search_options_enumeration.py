@@ -6,6 +6,7 @@ and scores the others piece by piece.
 
 import itertools
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -16,13 +17,19 @@ from hypothesis import strategies as st
 
 from seq2seq.config import PenaltyForm
 from seq2seq.search import Hypothesis, LengthPenalty, RepetitionPenalty, Rule, SearchLimits, beam_search, greedy
+from seq2seq.search.phrases import ForbiddenPhrases, PhrasePieces, SpelledPieces
 from seq2seq.search.repetition import NoRepeatNgram
 from seq2seq.search.rules import Behind, Suppressed
 from seq2seq.search.warpers import PiecePenalty
+from seq2seq.text.words import is_whole
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
+V = 6
 FIRST = UNK
 MAX_LENGTH = 5
+SPELLINGS = [(b" a", b"b"), (b"a", b" "), ("\u732b".encode(), b"a"), (b"\xc3", b"\xa9"), (b"a b", b"-a")]
+"""What the two pieces behind the unknown one spell."""
+PHRASES = ["a", "ab", "b", "a b", "a a", "\u732b", "\u732ba", "\u00e9", "\u00e9\u00e9", "a-a", "b-a", "-"]
 
 
 @dataclass
@@ -38,8 +45,8 @@ class Histories:
 class RandomTable:
     """Logits that depend on sentence and history, drawn once for each."""
 
-    def __init__(self, seed: int, vocab_size: int, spread: float) -> None:
-        self.seed, self.vocab_size, self.spread = seed, vocab_size, spread
+    def __init__(self, seed: int, spread: float) -> None:
+        self.seed, self.spread = seed, spread
         self._drawn: dict[tuple[int, ...], torch.Tensor] = {}
 
     def logits(self, history: tuple[int, ...]) -> torch.Tensor:
@@ -47,7 +54,7 @@ class RandomTable:
             code = self.seed
             for piece in history:
                 code = (code * 1_000_003 + piece + 1) % (2**61)
-            drawn = torch.randn(self.vocab_size, generator=torch.Generator().manual_seed(code), dtype=torch.float64)
+            drawn = torch.randn(V, generator=torch.Generator().manual_seed(code), dtype=torch.float64)
             self._drawn[history] = drawn * self.spread
         return self._drawn[history]
 
@@ -74,6 +81,8 @@ class Options:
     repetition_penalty: float = 1.0
     unknown_penalty: float = 0.0
     forbid_unknown: bool = False
+    forbidden: tuple[str, ...] = ()
+    spelled: tuple[bytes, bytes] = SPELLINGS[0]
     n_best: int = 3
 
     def allows(self, sentence: Sentence, body: tuple[int, ...]) -> bool:
@@ -83,9 +92,28 @@ class Options:
             return False
         if self.forbid_unknown and UNK in body[prefix:]:
             return False
+        if not self.keeps_clear(sentence, body, forced_end=len(body) + 1 == sentence.max_length):
+            return False
         n = self.no_repeat_ngram
         ends = range(max(n, prefix + 1), len(body) + 1) if n else ()
         return all(body[end - n : end] not in {body[at : at + n] for at in range(end - n)} for end in ends)
+
+    def text(self, body: tuple[int, ...]) -> str:
+        """What the pieces spell, each run of spaces as one, and none in front."""
+        spelled = b"".join(self.spelled[piece - UNK - 1] for piece in body if piece > UNK)
+        return re.sub(" +", " ", spelled.decode(errors="replace")).lstrip(" ")
+
+    def keeps_clear(self, sentence: Sentence, body: tuple[int, ...], *, forced_end: bool) -> bool:
+        """Whether no forbidden phrase is whole in the text, but for those that the prefix has already."""
+        text, given = self.text(body), self.text(sentence.prefix).rstrip("\ufffd")
+        if forced_end and body == sentence.prefix:
+            return True
+        for phrase in self.forbidden:
+            for start in range(len(text)):
+                end = start + len(phrase)
+                if text[start:end] == phrase and is_whole(text, start, end) and end >= len(given):
+                    return False
+        return True
 
     def edited(self, logits: torch.Tensor, history: tuple[int, ...]) -> list[float]:
         """Logits as the search is to see them."""
@@ -106,13 +134,16 @@ class Options:
             edits.append(Behind(PiecePenalty(UNK, self.unknown_penalty), spared))
         return edits
 
-    def rules(self, sentences: list[Sentence]) -> list[Rule]:
+    def rules(self, sentences: list[Sentence], *, cautious: bool = False) -> list[Rule]:
         spared = [len(sentence.prefix) for sentence in sentences]
         rules: list[Rule] = []
         if self.no_repeat_ngram:
             rules.append(Behind(NoRepeatNgram(self.no_repeat_ngram), spared))
         if self.forbid_unknown:
             rules.append(Behind(Suppressed([UNK], torch.device("cpu")), spared))
+        if self.forbidden:
+            pieces = PhrasePieces(self.forbidden, SpelledPieces([b""] * (UNK + 1) + list(self.spelled)))
+            rules.append(Behind(ForbiddenPhrases(pieces, limits(sentences), cautious=cautious), spared))
         return rules
 
 
@@ -134,17 +165,17 @@ def scored(table: RandomTable, options: Options, number: int, sentence: Sentence
     return Hypothesis(ids, math.fsum(own), score, tuple(own), len(ids) == sentence.max_length)
 
 
-def sequences(vocab_size: int, sentence: Sentence) -> Iterator[tuple[int, ...]]:
+def sequences(sentence: Sentence) -> Iterator[tuple[int, ...]]:
     """All pieces before EOS that the lengths allow."""
     for length in range(max(sentence.min_length, 1), sentence.max_length + 1):
-        yield from itertools.product(range(FIRST, vocab_size), repeat=length - 1)
+        yield from itertools.product(range(FIRST, V), repeat=length - 1)
 
 
 def enumerated(table: RandomTable, options: Options, number: int, sentence: Sentence) -> list[Hypothesis]:
     """All answers, best first."""
     found = [
         scored(table, options, number, sentence, (*body, EOS))
-        for body in sequences(table.vocab_size, sentence)
+        for body in sequences(sentence)
         if options.allows(sentence, body)
     ]
     return sorted(found, key=lambda hypothesis: -hypothesis.score)
@@ -179,9 +210,9 @@ def searched(table: RandomTable, options: Options, sentences: list[Sentence], be
     )
 
 
-def covering_beam(vocab_size: int, sentences: list[Sentence]) -> int:
+def covering_beam(sentences: list[Sentence]) -> int:
     """So many hypotheses that none is ever dropped, and every EOS is among the first."""
-    pieces, longest = vocab_size - FIRST, max(sentence.max_length for sentence in sentences)
+    pieces, longest = V - FIRST, max(sentence.max_length for sentence in sentences)
     return max(pieces ** max(longest - 2, 0) * (pieces + 1), 2)
 
 
@@ -195,10 +226,10 @@ def assert_same(got: list[Hypothesis], expected: list[Hypothesis]) -> None:
 
 
 @st.composite
-def asked(draw: st.DrawFn, vocab_size: int) -> Sentence:
+def asked(draw: st.DrawFn) -> Sentence:
     """Limits of a sentence."""
     max_length = draw(st.integers(1, MAX_LENGTH))
-    prefix = draw(st.lists(st.integers(FIRST, vocab_size - 1), max_size=min(3, max_length - 1)))
+    prefix = draw(st.lists(st.integers(FIRST, V - 1), max_size=min(3, max_length - 1)))
     return Sentence(draw(st.integers(0, max_length)), max_length, tuple(prefix))
 
 
@@ -209,6 +240,8 @@ OPTIONS = st.builds(
     repetition_penalty=st.sampled_from([1.0, 1.2, 3.0, 0.7]),
     unknown_penalty=st.sampled_from([0.0, 0.5, 4.0]),
     forbid_unknown=st.booleans(),
+    forbidden=st.lists(st.sampled_from(PHRASES), max_size=3).map(tuple),
+    spelled=st.sampled_from(SPELLINGS),
     n_best=st.integers(1, 5),
 )
 
@@ -216,18 +249,17 @@ OPTIONS = st.builds(
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
-    vocab_size=st.integers(5, 6),
     spread=st.sampled_from([0.3, 1.0, 4.0]),
     options=OPTIONS,
     data=st.data(),
 )
 def test_a_covering_beam_gives_the_enumerated_best_under_any_options(
-    seed: int, vocab_size: int, spread: float, options: Options, data: st.DataObject
+    seed: int, spread: float, options: Options, data: st.DataObject
 ) -> None:
-    sentences = data.draw(st.lists(asked(vocab_size), min_size=1, max_size=3))
-    table = RandomTable(seed, vocab_size, spread)
+    sentences = data.draw(st.lists(asked(), min_size=1, max_size=3))
+    table = RandomTable(seed, spread)
     expected = [enumerated(table, options, number, sentence) for number, sentence in enumerate(sentences)]
-    beam_size = covering_beam(vocab_size, sentences)
+    beam_size = covering_beam(sentences)
     if not all(expected):
         with pytest.raises(ValueError, match=f"sentence {expected.index([])} has no hypothesis"):
             searched(table, options, sentences, beam_size)
@@ -242,8 +274,8 @@ def test_a_covering_beam_gives_the_enumerated_best_under_any_options(
 def test_what_a_narrow_beam_finds_is_allowed_and_worth_what_it_says_and_never_more_than_the_best(
     seed: int, options: Options, beam_size: int, data: st.DataObject
 ) -> None:
-    sentences = data.draw(st.lists(asked(6), min_size=1, max_size=3))
-    table = RandomTable(seed, 6, 2.0)
+    sentences = data.draw(st.lists(asked(), min_size=1, max_size=3))
+    table = RandomTable(seed, 2.0)
     expected = [enumerated(table, options, number, sentence) for number, sentence in enumerate(sentences)]
     try:
         found = searched(table, options, sentences, beam_size)
@@ -266,10 +298,10 @@ def test_what_a_narrow_beam_finds_is_allowed_and_worth_what_it_says_and_never_mo
 def test_greedy_search_takes_the_best_piece_that_is_allowed_at_every_step(
     seed: int, options: Options, data: st.DataObject
 ) -> None:
-    sentences = data.draw(st.lists(asked(6), min_size=1, max_size=3))
-    table = RandomTable(seed, 6, 2.0)
+    sentences = data.draw(st.lists(asked(), min_size=1, max_size=3))
+    table = RandomTable(seed, 2.0)
     expected = [stepwise(table, options, number, sentence) for number, sentence in enumerate(sentences)]
-    rules, edits = options.rules(sentences), options.edits(sentences)
+    rules, edits = options.rules(sentences, cautious=True), options.edits(sentences)
     if () in expected:
         with pytest.raises(ValueError, match="has no hypothesis"):
             greedy(table.step, start(sentences), limits(sentences), edits=edits, rules=rules, device="cpu")
@@ -286,10 +318,11 @@ def stepwise(table: RandomTable, options: Options, number: int, sentence: Senten
             ids = (*ids, sentence.prefix[len(ids)])
             continue
         values = options.edited(table.logits((number, BOS, *ids)), ids)
-        allowed = [piece for piece in range(FIRST, table.vocab_size) if options.allows(sentence, (*ids, piece))]
-        if len(ids) + 1 >= sentence.max_length:
+        allowed = [piece for piece in range(FIRST, V) if options.allows(sentence, (*ids, piece))]
+        last = len(ids) + 1 >= sentence.max_length
+        if last:
             allowed = []
-        if len(ids) + 1 >= sentence.min_length:
+        if len(ids) + 1 >= sentence.min_length and options.keeps_clear(sentence, ids, forced_end=last):
             allowed.append(EOS)
         if not allowed:
             return ()

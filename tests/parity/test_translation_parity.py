@@ -33,21 +33,25 @@ class Everything:
     src: Any
     src_valid: Any
     tokens: Any
+    sentences: Any
+    """Of each row."""
 
-    def select(self, rows: Any, sentences: Any) -> "Everything":
-        return Everything(self.src[sentences], self.src_valid[sentences], self.tokens[rows])
+    def select(self, rows: Any, sentences: Any, places: Any = None) -> "Everything":
+        src, valid = self.src[sentences], self.src_valid[sentences]
+        if places is None:
+            places = torch.arange(len(src)).repeat_interleave(len(rows) // len(src))
+        return Everything(src, valid, self.tokens[rows], places)
 
 
 class Uncached(EncoderDecoder):
     """The same network without a cache."""
 
     def start(self, src: Any, src_valid: Any) -> Any:
-        return Everything(src, src_valid, torch.empty(len(src), 0, dtype=torch.long))
+        return Everything(src, src_valid, torch.empty(len(src), 0, dtype=torch.long), torch.arange(len(src)))
 
     def step(self, tokens: Any, state: Any) -> Any:
         state.tokens = torch.cat([state.tokens, tokens], dim=1)
-        beams = len(tokens) // len(state.src)
-        src, valid = state.src.repeat_interleave(beams, dim=0), state.src_valid.repeat_interleave(beams, dim=0)
+        src, valid = state.src[state.sentences], state.src_valid[state.sentences]
         return self(src, valid, state.tokens)[:, -1], state
 
 
@@ -85,9 +89,9 @@ def test_b5_cached_and_uncached_decoding_give_the_same(translator, uncached, bea
 
 
 def test_b5_a_cache_that_is_not_reordered_is_found_out(translator, uncached, monkeypatch):
-    def forget(self: Any, rows: Any, sentences: Any) -> Any:
-        kept = torch.arange(len(rows)) if len(rows) <= len(self.self_attention[0].key) else rows
-        return original(self, kept, sentences)
+    def forget(self: Any, rows: Any, sentences: Any, places: Any = None) -> Any:
+        kept = torch.arange(len(rows)) if len(rows) <= self.cache.rows else rows
+        return original(self, kept, sentences, places)
 
     options = decode(beam_size=4, n_best=4)
     expected = uncached.translate(LINES, options)

@@ -7,6 +7,7 @@ from torch import nn
 from seq2seq.config import Activation, AttentionBias, NormKind, NormPlacement
 from seq2seq.nn.attention import Heads
 from seq2seq.nn.block import Block, BlockOptions, CrossBlock
+from seq2seq.nn.cache import Cache
 from seq2seq.nn.masks import padding_mask
 from seq2seq.nn.norm import RMSNorm
 
@@ -69,11 +70,12 @@ def test_a_block_with_cross_attention_has_it_between_the_two(placement, x, memor
 def test_the_steps_of_a_block_are_its_rows(placement, x, memory, sizes):
     own, cross = build(Block, placement), build(CrossBlock, placement)
     mask, source = padding_mask(VALID), cross.cross_attention.keys_values(memory)
-    caches, outputs, length = [None, None], [], 0
+    caches, outputs, length = [Cache(1, len(x)), Cache(1, len(x))], [], 0
     for size in sizes:
         new = x[:, length : length + size]
-        first, caches[0] = own.step(new, caches[0], length)
-        second, caches[1] = cross.step(new, caches[1], length, source, mask)
+        first, caches[0] = own.step(new, caches[0], 0)
+        second, caches[1] = cross.step(new, caches[1], 0, source, mask)
+        caches = [cache.advance(size) for cache in caches]
         outputs.append(torch.stack([first, second]))
         length += size
     whole = torch.stack([own(x, causal=True), cross(x, source, mask)])

@@ -12,20 +12,25 @@ Score = Callable[[int, tuple[int, ...]], torch.Tensor]
 class Histories:
     """What each row was fed (BOS first) and for which sentence; `selections` records the calls of `select`."""
 
-    def __init__(self, rows: list[tuple[int, tuple[int, ...]]], selections: list[tuple[list[int], list[int]]]) -> None:
+    def __init__(
+        self,
+        rows: list[tuple[int, tuple[int, ...]]],
+        sentences: list[int],
+        selections: list[tuple[list[int], list[int]]],
+    ) -> None:
         self.rows = rows
+        self.sentences = sentences
         self.selections = selections
 
-    @property
-    def sentences(self) -> list[int]:
-        return sorted({sentence for sentence, _ in self.rows})
-
-    def select(self, rows: torch.Tensor, sentences: torch.Tensor) -> "Histories":
+    def select(self, rows: torch.Tensor, sentences: torch.Tensor, places: torch.Tensor | None = None) -> "Histories":
         self.selections.append((rows.tolist(), sentences.tolist()))
-        kept = Histories([self.rows[row] for row in rows.tolist()], self.selections)
-        assert kept.sentences == [self.sentences[place] for place in sentences.tolist()]
-        assert [sentence for sentence, _ in kept.rows] == sorted(sentence for sentence, _ in kept.rows)
-        assert len(kept.rows) % len(kept.sentences) == 0
+        going = [self.sentences[place] for place in sentences.tolist()]
+        kept = Histories([self.rows[row] for row in rows.tolist()], going, self.selections)
+        if places is None:
+            assert len(kept.rows) % len(going) == 0
+            places = torch.arange(len(going)).repeat_interleave(len(kept.rows) // len(going))
+        assert [sentence for sentence, _ in kept.rows] == [going[place] for place in places.tolist()]
+        assert sorted(set(places.tolist())) == list(range(len(going)))
         return kept
 
 
@@ -37,14 +42,14 @@ class Scripted:
         self.num_rows: list[int] = []
 
     def start(self, sentences: list[int]) -> Histories:
-        return Histories([(sentence, ()) for sentence in sentences], [])
+        return Histories([(sentence, ()) for sentence in sentences], list(sentences), [])
 
     def __call__(self, tokens: torch.Tensor, state: Histories) -> tuple[torch.Tensor, Histories]:
         assert len(tokens) == len(state.rows)
         self.num_rows.append(len(tokens))
         fed = tokens[:, 0].tolist()
         rows = [(sentence, (*old, new)) for (sentence, old), new in zip(state.rows, fed, strict=True)]
-        return torch.stack([self.score(*row) for row in rows]), Histories(rows, state.selections)
+        return torch.stack([self.score(*row) for row in rows]), Histories(rows, state.sentences, state.selections)
 
 
 def random_score(
