@@ -20,9 +20,11 @@ class EnsembleState:
 
     members: tuple[DecoderState | CausalState, ...]
 
-    def select(self, rows: Int[Tensor, " R2"], sentences: Int[Tensor, " B2"]) -> "EnsembleState":
+    def select(
+        self, rows: Int[Tensor, " R2"], sentences: Int[Tensor, " B2"], places: Int[Tensor, " R2"] | None = None
+    ) -> "EnsembleState":
         """Every member's state of hypotheses `rows` of the sentences that go on."""
-        return EnsembleState(tuple(member.select(rows, sentences) for member in self.members))
+        return EnsembleState(tuple(member.select(rows, sentences, places) for member in self.members))
 
     def num_bytes(self) -> int:
         """Bytes that the buffers of all members take."""
