@@ -31,6 +31,10 @@ class Part:
     """What the translation must contain."""
     forced: bool = False
     """Whether the prefix is the whole translation, but for EOS."""
+    text: str = ""
+    """The line, all of it."""
+    first: int = 0
+    """Number of the line's pieces before this part."""
     positions: int | None = None
     """Target pieces, EOS included, that the model has positions for; None without a limit."""
     room: int = 0

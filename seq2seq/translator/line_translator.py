@@ -10,9 +10,7 @@ from seq2seq.translator.long_lines import join
 from seq2seq.translator.preparing import Preparation, numbered
 from seq2seq.translator.request import Request
 from seq2seq.translator.results import NOTHING, Candidate, Translation
-
-_NO_SPACE = frozenset({"zh", "ja"})
-"""Languages that write no space between sentences."""
+from seq2seq.translator.word_numbers import is_spaced
 
 _log = logging.getLogger(__name__)
 
@@ -28,8 +26,7 @@ class LineTranslator(ABC):
 
     def __init__(self, preparation: Preparation, decode: DecodeConfig, language: str | None) -> None:
         self.preparation, self.decode = preparation, decode
-        main = (language or "").lower().replace("_", "-").split("-")[0]
-        self._between = "" if main in _NO_SPACE else " "
+        self._between = " " if is_spaced(language) else ""
 
     def translate(
         self,
@@ -58,6 +55,7 @@ class LineTranslator(ABC):
         if numbers is not None and len(numbers) != len(lines):
             raise ValueError(f"got {len(numbers)} numbers for {len(lines)} lines; give one for each")
         decode = decode or self.decode
+        self._check(decode)
         sources = [self.preparation.prepare(*line, decode) for line in numbered(lines, numbers)]
         return list(self._translate(sources, decode, on_notice))
 
@@ -85,6 +83,7 @@ class LineTranslator(ABC):
         if isinstance(lines, str):
             raise ValueError("lines is an iterable of strings, got one string; write stream([text])")
         decode = decode or self.decode
+        self._check(decode)
         sources = (self.preparation.prepare(*line, decode) for line in numbered(lines))
         while True:
             window, error = take(sources, READ_AHEAD * decode.batch_tokens if read_ahead else 1)
@@ -111,8 +110,24 @@ class LineTranslator(ABC):
             if source.notice is not None:
                 on_notice(source.notice)
             found = join([done.pop(place) for place in own], between=self._between, n_best=decode.n_best)
+            found = self._finish(source, found, decode)
             source_ids = tuple(part.source for part in source.parts)
             yield Translation(source.number, source.text, source_ids, found or (NOTHING,), source.notice)
+
+    def _check(self, decode: DecodeConfig) -> None:
+        """Refuse options that the model or the engine cannot follow, before anything is decoded.
+
+        Raises:
+            ValueError: if there are such options.
+        """
+        del decode  # a subclass knows
+
+    def _finish(
+        self, source: SourceLine, candidates: tuple[Candidate, ...], decode: DecodeConfig
+    ) -> tuple[Candidate, ...]:
+        """The candidates of a line, its parts together, with what can only be told of a whole line."""
+        del source, decode
+        return candidates
 
     @abstractmethod
     def _search(self, parts: Sequence[Part], decode: DecodeConfig) -> list[list[Candidate]]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from seq2seq.config import Architecture, DecodeConfig, LongLines, ModelConfig, PositionKind
 from seq2seq.text.tokenizer import Tokenizer
-from seq2seq.translator.results import Candidate
+from seq2seq.translator.results import Candidate, Links, Weights
 
 _WORD_START = "\u2581"  # SentencePiece's mark of a space before the piece
 _CLOSING = "\"'\u2019\u201c\u201d\u00bb\u00ab)\\]"
@@ -123,7 +123,25 @@ def _together(left: Candidate, right: Candidate, between: str) -> Candidate:
         token_log_probs=left.token_log_probs + right.token_log_probs,
         hit_limit=left.hit_limit or right.hit_limit,
         utility=None if left.utility is None or right.utility is None else left.utility + right.utility,
+        alignment=_beside(left.alignment, right.alignment),
+        piece_links=_links(left, right),
     )
+
+
+def _beside(left: Weights | None, right: Weights | None) -> Weights | None:
+    """The weights of both parts, each over its own source pieces only."""
+    if left is None or right is None:
+        return None
+    behind, before = (0.0,) * len(right[0]), (0.0,) * len(left[0])
+    return (*((*row, *behind) for row in left), *((*before, *row) for row in right))
+
+
+def _links(left: Candidate, right: Candidate) -> Links | None:
+    """The links of both parts, those of the right one moved by the pieces of the left one."""
+    if left.piece_links is None or left.alignment is None or right.piece_links is None:
+        return None
+    sources, targets = len(left.alignment[0]), len(left.tokens)
+    return (*left.piece_links, *((sources + source, targets + target) for source, target in right.piece_links))
 
 
 def sentence_starts(pieces: Sequence[str]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from seq2seq.bundle import Bundle
 from seq2seq.config import DecodeConfig, ModelConfig
@@ -63,9 +64,12 @@ class Preparation:
                 f"line {number} is translated in {len(pieces)} parts, so that its {'target' if forced else 'phrases'} "
                 "cannot be told which part is meant; shorten the line, or raise max_source_length"
             )
-        closed = [(*piece, self.source_tokenizer.special.eos) for piece in pieces]
-        first = Part(number, closed[0], prefix_ids, request.phrases, forced)
-        parts = (first, *(Part(number, later) for later in closed[1:]))
+        eos, starts = self.source_tokenizer.special.eos, accumulate(map(len, pieces), initial=0)
+        parts = [
+            Part(number, (*piece, eos), text=request.text, first=start)
+            for piece, start in zip(pieces, starts, strict=False)
+        ]
+        parts[0] = replace(parts[0], prefix=prefix_ids, phrases=request.phrases, forced=forced)
         return SourceLine(number, request.text, tuple(self._with_lengths(part, decode) for part in parts), notice)
 
     def _with_lengths(self, part: Part, decode: DecodeConfig) -> Part:

@@ -2,6 +2,12 @@
 
 from dataclasses import dataclass
 
+Weights = tuple[tuple[float, ...], ...]
+"""For each target piece its weights over the source pieces."""
+
+Links = tuple[tuple[int, int], ...]
+"""Pairs of a number on the source side and one on the target side, counted from 0, in ascending order."""
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -24,6 +30,15 @@ class Candidate:
     utility: float | None = None
     """Where `mbr` chooses: how much all candidates together are like it (0 to 100). Of a split line: the sum over its
     parts."""
+    alignment: Weights | None = None
+    """Soft alignment, if it was asked for: for each of `tokens` the attention that the position which predicts it pays
+    to each source piece, EOS included; rows sum to 1. Of a split line: over the pieces of all parts, one after another,
+    0 outside a piece's own part."""
+    piece_links: Links | None = None
+    """Hard alignment: for each of `tokens` but EOS the source piece with the largest weight, and its own place."""
+    word_links: Links | None = None
+    """The same between words: places in ``source.split()`` and ``text.split()``; of a language without spaces those of
+    pieces."""
 
     @property
     def merit(self) -> float:
@@ -31,7 +46,7 @@ class Candidate:
         return self.score if self.utility is None else self.utility
 
 
-NOTHING = Candidate("", 0.0, 0.0, (), (), (), False)
+NOTHING = Candidate("", 0.0, 0.0, (), (), (), False, alignment=(), piece_links=(), word_links=())
 """The only candidate of a line that has nothing to translate."""
 
 

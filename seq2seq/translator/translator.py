@@ -12,7 +12,8 @@ from seq2seq.models.ensemble import normalized
 from seq2seq.nn.device import evaluation, find_device
 from seq2seq.search.hypotheses import Hypothesis
 from seq2seq.text.lines import is_blank
-from seq2seq.translator.batches import Part
+from seq2seq.translator.alignments import Aligner, check_alignment
+from seq2seq.translator.batches import Part, SourceLine
 from seq2seq.translator.bundle_check import check_ensemble
 from seq2seq.translator.line_translator import LineTranslator
 from seq2seq.translator.mbr import by_utility
@@ -57,6 +58,7 @@ class Translator(LineTranslator):
         self.bundle = self.bundles[0]
         super().__init__(Preparation.of(*self.bundles), self.bundle.decode, self.bundle.languages[1])
         models = [one.model if device is None else one.model.to(find_device(device)) for one in self.bundles]
+        self._aligner = Aligner(self.bundle)
         self.model: Transformer | Ensemble = models[0] if len(models) == 1 else Ensemble(models, weights, average)
 
     @classmethod
@@ -152,9 +154,19 @@ class Translator(LineTranslator):
         with evaluation(self.model):
             found = search(self.model, self.bundle, parts, decode, self._text)
         candidates = [[self._candidate(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
-        if alike is None:
-            return candidates
-        return [by_utility(own, alike, drawn=decode.draws)[: decode.n_best] for own in candidates]
+        if decode.replace_unknown:
+            candidates = self._aligner.with_unknown_replaced(parts, candidates, decode)
+        if alike is not None:
+            candidates = [by_utility(own, alike, drawn=decode.draws)[: decode.n_best] for own in candidates]
+        return self._aligner.with_alignments(parts, candidates, decode) if decode.alignments else candidates
+
+    def _check(self, decode: DecodeConfig) -> None:
+        check_alignment(self.bundle.model_config, decode)
+
+    def _finish(
+        self, source: SourceLine, candidates: tuple[Candidate, ...], decode: DecodeConfig
+    ) -> tuple[Candidate, ...]:
+        return self._aligner.of_line(source, candidates, decode)
 
     def _text(self, ids: Sequence[int]) -> str:
         """The pieces as one line."""
