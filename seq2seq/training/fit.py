@@ -15,6 +15,7 @@ from seq2seq.config import FinalWeights, Task, TrainConfig
 from seq2seq.training.advice import advise, advise_on_vocabulary
 from seq2seq.training.averaging import latest_checkpoints
 from seq2seq.training.batch_size import with_batch_tokens
+from seq2seq.training.broken_weights import BrokenWeights
 from seq2seq.training.changed_run import tell_changes
 from seq2seq.training.checkpoint_io import WholeCheckpoints
 from seq2seq.training.checkpoints import (
@@ -107,6 +108,7 @@ def _fit(config: TrainConfig, run_dir: Path, loggers: Sequence[Logger], callback
         limits,
         TrainingProgress(limits),
         LoggedOptions(config, monitor.metric),
+        BrokenWeights(),
         run.validation,
         WholeWeights(),
         MonitorWatch(monitor.metric),

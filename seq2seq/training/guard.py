@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class BadStepsError(ValueError):
-    """Ends a run in which no step can be taken any more. What it would save now is what is broken."""
+    """Ends a run that cannot go on from the weights that it has. What it would save now is what is broken."""
 
 
 class StepGuard:
@@ -66,15 +66,30 @@ class StepGuard:
             above = f" or above optim.skip_norm={self.largest}" if self.largest is not None else ""
             raise BadStepsError(
                 f"the gradients of {self.in_a_row} steps in a row are not finite{above} (optim.max_bad_steps="
-                f"{self.most}), step {step} cannot be taken; {self._remedy()} with a lower learning rate (optim.lr or "
-                "optim.lr_factor), a longer optim.warmup_steps, a smaller optim.clip_norm, or trainer.precision=fp32"
+                f"{self.most}), step {step} cannot be taken; {self._remedy()}"
             )
         return False
 
+    def broken(self, step: int) -> BadStepsError:
+        """What ends a run whose validation shows that its weights are of no use any more.
+
+        Args:
+            step: The last step taken.
+        """
+        after = f"; the gradients of {self.in_a_row} after it were not finite" if self.in_a_row else ""
+        return BadStepsError(
+            f"the validation loss is not a number: the steps up to {step} have made weights that are not finite, or so "
+            f"large that nothing can be computed with them{after}; the learning rate is too high; {self._remedy()}"
+        )
+
     def _remedy(self) -> str:
+        begin = "no checkpoint was written before; begin again"
         if self.checkpoint is not None and self.checkpoint.exists():
-            return f"go on from the last good checkpoint, resume={self.checkpoint},"
-        return "no checkpoint was written before; begin again"
+            begin = f"go on from the last good checkpoint, resume={self.checkpoint},"
+        return (
+            f"{begin} with a lower learning rate (optim.lr or optim.lr_factor), a longer optim.warmup_steps, a smaller "
+            "optim.clip_norm, or trainer.precision=fp32"
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """The counts, for the checkpoint."""

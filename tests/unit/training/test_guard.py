@@ -246,3 +246,26 @@ def test_t6_nothing_but_bad_steps_end_the_run_and_leave_the_last_good_checkpoint
     assert (last["global_step"], last["guard"]["in_a_row"]) == (3, 0)  # not the one of the validation in between
     resumed = dataclasses.replace(change(config, max_steps=5), resume=str(run / "checkpoints" / "last.ckpt"))
     assert fit(resumed, run).steps == 5
+
+
+def test_weights_that_one_finite_step_has_broken_end_the_run_before_they_are_decoded_with_or_kept(
+    train_config, tmp_path
+):
+    run = tmp_path / "run"
+    config = change(train_config, max_steps=4, validate_every=2)
+    fit(change(config, max_steps=2), run)
+    resume = str(run / "checkpoints" / "last.ckpt")
+    config = dataclasses.replace(with_optim(config, lr_factor=1e9), resume=resume)
+    with pytest.raises(
+        BadStepsError,
+        match=r"the validation loss is not a number: the steps up to 3 have made weights that are not finite, or so "
+        r"large .* the gradients of 1 after it were not finite; the learning rate is too high; go on from the last "
+        r"good checkpoint, resume=.*run/checkpoints/last\.ckpt, with a lower learning rate \(optim\.lr or",
+    ):
+        fit(config, run)
+    assert read_checkpoint(resume)["global_step"] == 2
+    assert all(value.isfinite().all() for value in checkpoint_weights(resume).values())
+
+
+def test_broken_weights_without_a_checkpoint_before_them_have_the_run_begun_again():
+    assert "too high; no checkpoint was written before; begin again with a lower" in str(StepGuard(3).broken(7))
