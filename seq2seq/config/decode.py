@@ -13,7 +13,9 @@ class DecodeConfig:
     beam_size: int = 4
     """Hypotheses kept for each sentence; 1 is greedy search."""
     n_best: int = 1
-    """Translations returned for each sentence, at most as many as are found (`num_found`)."""
+    """Translations returned for each sentence, at most as many as are found (`num_found`): distinct, best first.
+    Where they are drawn without `mbr` they are independent samples in the order of their numbers, the first ones the
+    same however many are asked for; what the model is sure of may come several times."""
     penalty_form: PenaltyForm = PenaltyForm.gnmt
     """Which divisor normalises for length."""
     length_penalty: float = 0.6
@@ -34,13 +36,15 @@ class DecodeConfig:
     min_length_factor: float = 0.0
     """EOS is not allowed before factor * source length pieces either."""
     no_repeat_ngram: int = 0
-    """No sequence of so many pieces comes twice in a translation; 0 is off."""
+    """No sequence of so many pieces comes twice in a translation, those of a given prefix counted; 0 is off."""
     repetition_penalty: float = 1.0
     """Logits of pieces that the translation has already are divided by this (negative ones multiplied); 1 is off."""
     forbidden: list[str] = field(default_factory=list)
-    """Words or phrases that no translation contains, as whole words, written as they are to be avoided."""
+    """Words or phrases that no translation contains, as whole words, written as they are to be avoided. Forbidding
+    "cat" leaves "cats"; with beam_size=1, which has no way back once it has begun a word, not in the pieces cat and
+    s."""
     unknown_penalty: float = 0.0
-    """Nats that the unknown piece costs besides its own improbability."""
+    """Nats taken off the logit of the unknown piece; its reported log-probability remains the model's."""
     forbid_unknown: bool = False
     """Whether the unknown piece is never produced."""
     replace_unknown: bool = False

@@ -14,12 +14,14 @@ from seq2seq.search.step import State, StepFunction
 from seq2seq.shapes import Float, Int, Tensor
 
 
-def random_source(seed: int, sentence: int, sample: int) -> random.Random:
-    """The random numbers of one sample of one sentence: they depend on these three numbers and on nothing else.
+def random_source(seed: int, sentence: int, sample: int, start: int = 0) -> random.Random:
+    """The random numbers of one sample of one sentence: they depend on these four numbers and on nothing else.
+
+    A sentence that is searched in parts has one for each part, told apart by where it starts.
 
     Only its ``random()`` is used: of Python's generators that method alone is promised to stay the same.
     """
-    return random.Random(f"{seed}/{sentence}/{sample}")
+    return random.Random(f"{seed}/{sentence}/{sample}" + (f"/{start}" if start else ""))
 
 
 class Draw:

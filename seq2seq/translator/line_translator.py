@@ -4,7 +4,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from seq2seq.config import DecodeConfig
+from seq2seq.config import DecodeConfig, Utility
 from seq2seq.translator.batches import READ_AHEAD, Part, SourceLine, part_batches, take
 from seq2seq.translator.long_lines import join
 from seq2seq.translator.preparing import Preparation, numbered
@@ -109,7 +109,10 @@ class LineTranslator(ABC):
                 done.update(zip(batch, self._search([parts[place] for place in batch], decode), strict=True))
             if source.notice is not None:
                 on_notice(source.notice)
-            found = join([done.pop(place) for place in own], between=self._between, n_best=decode.n_best)
+            in_step = decode.draws and decode.mbr is Utility.none
+            found = join(
+                [done.pop(place) for place in own], between=self._between, n_best=decode.n_best, in_step=in_step
+            )
             found = self._finish(source, found, decode)
             source_ids = tuple(part.source for part in source.parts)
             yield Translation(source.number, source.text, source_ids, found or (NOTHING,), source.notice)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import reduce
 
 from seq2seq.config import Architecture, DecodeConfig, LongLines, ModelConfig, PositionKind
 from seq2seq.text.tokenizer import Tokenizer
@@ -97,11 +98,18 @@ def split(ids: list[int], pieces: Sequence[str], limit: int) -> list[list[int]]:
     return parts
 
 
-def join(parts: Sequence[Sequence[Candidate]], *, between: str, n_best: int) -> tuple[Candidate, ...]:
+def join(
+    parts: Sequence[Sequence[Candidate]], *, between: str, n_best: int, in_step: bool = False
+) -> tuple[Candidate, ...]:
     """The candidates of a line from those of its parts, none from no part.
 
-    Of all combinations the distinct ones with the best sums of scores (of utilities, where there are), best first.
+    Of all combinations the distinct ones with the best sums of scores (of utilities, where there are), best first. In
+    step the n-th candidates of all parts make the n-th of the line: what is drawn for each part is so for the whole.
     """
+    if in_step:
+        return tuple(
+            reduce(lambda left, right: _together(left, right, between), row) for row in zip(*parts, strict=True)
+        )
     best = list(parts[0]) if parts else []
     for part in parts[1:]:
         pairs = [_together(left, right, between) for left in best for right in part]

@@ -61,7 +61,7 @@ class Translation:
     source_ids: tuple[tuple[int, ...], ...]
     """What the model was given, EOS included: one sequence, more if the line was split, none if it is blank."""
     candidates: tuple[Candidate, ...]
-    """Distinct translations, best first: at least one, at most `n_best`."""
+    """Distinct translations, best first: at least one, at most `n_best`. Drawn ones as they were drawn."""
     notice: str | None
     """Set if the line was too long: what has been done about it, with its number."""
 

@@ -1,15 +1,22 @@
 """The rules that the options ask for, for one batch."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from seq2seq.bundle import Bundle
 from seq2seq.config import DecodeConfig
+from seq2seq.search import MinP, RepetitionPenalty, Rule, SearchLimits, Temperature, TopK, TopP
+from seq2seq.search.phrases import ForbiddenPhrases, PhrasePieces, SpelledPieces
 from seq2seq.search.progress import Bonus, Progress
-from seq2seq.search.rules import Rule
+from seq2seq.search.repetition import NoRepeatNgram
+from seq2seq.search.rules import Behind, Suppressed
 from seq2seq.search.vocabulary import Vocabulary
-from seq2seq.search.warpers import MinP, Temperature, TopK, TopP
+from seq2seq.search.warpers import PiecePenalty
+from seq2seq.text.piece_bytes import piece_bytes
+from seq2seq.text.tokenizer import Tokenizer
 from seq2seq.translator.batches import Part
+from seq2seq.translator.phrases import batch_constraints
 
 
 @dataclass(frozen=True)
@@ -28,17 +35,75 @@ class BatchRules:
     """Adds to scores."""
 
 
-def batch_rules(bundle: Bundle, decode: DecodeConfig, parts: Sequence[Part], vocabulary: Vocabulary) -> BatchRules:
+def batch_rules(
+    bundle: Bundle, decode: DecodeConfig, parts: Sequence[Part], limits: SearchLimits, vocabulary: Vocabulary
+) -> BatchRules:
     """The rules for these sentences, in the numbers of the vocabulary.
+
+    No rule but the limits holds for what a line forces on its translation: that costs what the model says that it
+    costs, and it may repeat itself. What follows it must keep the rules, as if the translation had begun with it by
+    itself.
 
     Args:
         bundle: Its target tokenizer reads words and phrases.
         decode: Says what is wanted.
         parts: The sentences of the search, in its order.
+        limits: Of the search.
         vocabulary: Numbers the pieces.
     """
-    del bundle, parts, vocabulary
-    return BatchRules(filters=draw_filters(decode))
+    forced = [len(part.prefix) + part.forced for part in parts]
+    return BatchRules(
+        edits=[Behind(edit, forced) for edit in _edits(bundle.target_tokenizer, decode, vocabulary)],
+        rules=[Behind(rule, forced) for rule in _rules(bundle, decode, limits, vocabulary)],
+        filters=draw_filters(decode),
+        progress=batch_constraints(bundle.target_tokenizer, decode, parts, vocabulary),
+    )
+
+
+def _edits(tokenizer: Tokenizer, decode: DecodeConfig, vocabulary: Vocabulary) -> list[Rule]:
+    """What changes logits."""
+    edits: list[Rule] = []
+    if decode.repetition_penalty != 1:
+        edits.append(RepetitionPenalty(decode.repetition_penalty))
+    unknown = vocabulary.number(tokenizer.special.unk)
+    if decode.unknown_penalty > 0 and unknown is not None:
+        edits.append(PiecePenalty(unknown, decode.unknown_penalty))
+    return edits
+
+
+def _rules(bundle: Bundle, decode: DecodeConfig, limits: SearchLimits, vocabulary: Vocabulary) -> list[Rule]:
+    """What forbids pieces."""
+    rules: list[Rule] = []
+    tokenizer = bundle.target_tokenizer
+    unknown = vocabulary.number(tokenizer.special.unk)
+    if decode.forbid_unknown and unknown is not None:
+        rules.append(Suppressed([unknown], bundle.model.output.device))
+    if decode.no_repeat_ngram:
+        rules.append(NoRepeatNgram(decode.no_repeat_ngram))
+    if decode.forbidden:
+        pieces = phrase_pieces(tokenizer, tuple(decode.forbidden), vocabulary)
+        rules.append(ForbiddenPhrases(pieces, limits, cautious=decode.beam_size == 1))
+    return rules
+
+
+def phrase_pieces(tokenizer: Tokenizer, phrases: tuple[str, ...], vocabulary: Vocabulary) -> PhrasePieces:
+    """The phrases, as they are written and as the tokenizer's normalisation writes them, over a vocabulary."""
+    return _phrase_pieces(tokenizer, phrases) if vocabulary.shortlist is None else _over(tokenizer, phrases, vocabulary)
+
+
+@functools.lru_cache(maxsize=4)
+def _phrase_pieces(tokenizer: Tokenizer, phrases: tuple[str, ...]) -> PhrasePieces:
+    """Over all pieces; what has been worked out once is used again in the next batches."""
+    return _over(tokenizer, phrases, Vocabulary())
+
+
+def _over(tokenizer: Tokenizer, phrases: tuple[str, ...], vocabulary: Vocabulary) -> PhrasePieces:
+    normal = [tokenizer.decode(tokenizer.encode(phrase)) for phrase in phrases]
+    spelled = piece_bytes(tokenizer)
+    if vocabulary.shortlist is not None:
+        spelled = tuple(spelled[id_] for id_ in vocabulary.shortlist)
+    forms = [phrase for phrase in dict.fromkeys([*phrases, *normal]) if phrase.strip()]
+    return PhrasePieces(forms, SpelledPieces(spelled))
 
 
 def draw_filters(decode: DecodeConfig) -> list[Rule]:

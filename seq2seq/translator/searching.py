@@ -25,6 +25,8 @@ def search(
 ) -> list[list[Hypothesis]]:
     """Up to `decode.num_found` hypotheses for each part, best first; drawn ones in the order of their numbers.
 
+    What is drawn depends on the seed, the number of the line, that of the sample and where the part starts in the line.
+
     Args:
         model: The network that translates.
         bundle: Its tokenizers.
@@ -38,7 +40,7 @@ def search(
     # every sample is a sentence of the search
     wanted = [part for part in parts for _ in range(decode.num_found)] if decode.draws else parts
     limits = _limits(bundle, decode, wanted, vocabulary, len(model.output))
-    rules = batch_rules(bundle, decode, wanted, vocabulary)
+    rules = batch_rules(bundle, decode, wanted, limits, vocabulary)
     penalty = LengthPenalty(decode.penalty_form, decode.length_penalty)
     state = model.start(*pad([part.source for part in parts], bundle.source_tokenizer.special.pad, device))
     if decode.draws:
@@ -49,14 +51,18 @@ def search(
             limits,
             filters=rules.filters,
             sources=[
-                random_source(decode.seed, part.number, number) for part in parts for number in range(decode.num_found)
+                random_source(decode.seed, part.number, number, part.first)
+                for part in parts
+                for number in range(decode.num_found)
             ],
             penalty=penalty,
             edits=rules.edits,
             rules=rules.rules,
             device=device,
         )
-        hypotheses = [found[at : at + decode.num_found] for at in range(0, len(found), decode.num_found)]
+        samples = iter(found)
+        hypotheses = [[next(samples) for _ in range(decode.num_found)] for _ in parts]
+        hypotheses = [own[:1] if part.forced else own for part, own in zip(parts, hypotheses, strict=True)]
     else:
         hypotheses = beam_search(
             step,
