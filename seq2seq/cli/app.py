@@ -6,7 +6,6 @@ The subcommands' modules import torch, Lightning and Hydra only when they run, s
 
 import io
 import os
-import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -17,9 +16,10 @@ import typer
 from typer.core import TyperGroup
 
 import seq2seq
-from seq2seq.cli import UsageError, data, inspect
+from seq2seq.cli import data, inspect
 from seq2seq.cli.average import average
 from seq2seq.cli.convert import convert
+from seq2seq.cli.errors import told
 from seq2seq.cli.evaluate import evaluate
 from seq2seq.cli.generate import generate
 from seq2seq.cli.info import info
@@ -52,40 +52,18 @@ class Commands(TyperGroup):
             # The reader (head, less) has gone, which is its right. Python would flush into the closed pipe at its exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(0) from None
-        except UsageError as error:
-            raise SystemExit(_tell(error, 2)) from error
-        except (ValueError, OSError) as error:
-            raise SystemExit(_tell(error, getattr(error, "exit_code", 1))) from error
-        except (MemoryError, RuntimeError) as error:
-            if not _is_out_of_memory(error):
+        except Exception as error:
+            known = told(error)
+            if known is None:
                 raise
-            raise SystemExit(_tell(error, 1, _too_large(error))) from error
+            raise SystemExit(_tell(error, *known)) from error
         return result
 
 
-def _is_out_of_memory(error: Exception) -> bool:
-    """Whether there is no room for a tensor; torch raises nothing of its own for that on a CPU."""
-    said = ("can't allocate memory", "out of memory", "Storage size calculation overflowed")
-    return isinstance(error, MemoryError) or any(words in str(error) for words in said)
-
-
-def _too_large(error: Exception) -> str:
-    """What was asked for, if torch or NumPy says so, and what to do."""
-    asked = re.search(r"(allocate (memory: you tried to allocate )?)([\d.]+ \w+)", str(error))
-    amount = f" for a tensor of {asked[3]}" if asked else ""
-    return (
-        f"out of memory: there is no room{amount}; give less at once (--batch-tokens or --batch, in training "
-        "data.batch_tokens), shorter text, or a smaller model"
-    )
-
-
-def _tell(error: Exception, code: int, message: str | None = None) -> int:
-    """Print the error, with its traceback where SEQ2SEQ_DEBUG is set, or another message in its place; `code`."""
+def _tell(error: Exception, message: str, code: int) -> int:
+    """Print the message, with the error's traceback where SEQ2SEQ_DEBUG is set; `code`."""
     if os.environ.get("SEQ2SEQ_DEBUG", "0") not in ("", "0"):
         traceback.print_exception(error)
-    message = message or str(error)
-    if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        message = f"{error.filename}: {error.strerror}"
     if ERROR_FILE in os.environ:  # one of several processes, whose parent tells what is to be told
         Path(os.environ[ERROR_FILE]).write_text(message, encoding="utf-8")
     else:

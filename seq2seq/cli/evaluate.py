@@ -8,28 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seq2seq.cli import UsageError
-from seq2seq.cli.search_options import (
-    BatchTokens,
-    BeamSize,
-    Device,
-    LengthExponent,
-    Long,
-    MaxLength,
-    MaxLengthFactor,
-    MaxLengthOffset,
-    MaxSourceLength,
-    MinLength,
-    MinLengthFactor,
-    Penalty,
-    Threads,
-)
-from seq2seq.cli.translate import load_translator
+from seq2seq.cli.engines import EngineOptions, bundle_decode
+from seq2seq.cli.option_groups import spread
+from seq2seq.cli.search_options import SearchOptions
+from seq2seq.cli.translate_job import Job
+from seq2seq.cli.translate_output import Rows
 from seq2seq.config import to_dict
 from seq2seq.text.lines import check_place, iter_lines, read_lines, write_lines
 
 if TYPE_CHECKING:
     from seq2seq.evaluation.report import Report, Scoring
-    from seq2seq.translator import Translator
 
 STDIN = "-"
 
@@ -60,13 +48,14 @@ class Files:
 class Search:
     """How a model translates: fields of `DecodeConfig` that were given, and where it computes."""
 
-    overrides: dict[str, Any]
-    device: str
-    threads: int | None
+    given: dict[str, Any]
+    engine: EngineOptions
 
 
+@spread
 def evaluate(
     model: Annotated[str | None, typer.Argument(help="Bundle of the model to evaluate, with --source.")] = None,
+    *,
     hypothesis: Annotated[
         str | None, typer.Option(help="Translations to score instead of a model; - is stdin.", rich_help_panel=FILES)
     ] = None,
@@ -111,19 +100,8 @@ def evaluate(
     format_: Annotated[
         Format, typer.Option("--format", help="What to print on stdout.", rich_help_panel=SCORING)
     ] = Format.table,
-    beam_size: BeamSize = None,
-    penalty_form: Penalty = None,
-    length_penalty: LengthExponent = None,
-    min_length: MinLength = None,
-    max_length: MaxLength = None,
-    min_length_factor: MinLengthFactor = None,
-    max_length_factor: MaxLengthFactor = None,
-    max_length_offset: MaxLengthOffset = None,
-    max_source_length: MaxSourceLength = None,
-    long_lines: Long = None,
-    batch_tokens: BatchTokens = None,
-    device: Device = "auto",
-    threads: Threads = None,
+    search: SearchOptions,
+    engine: EngineOptions,
 ) -> None:
     """Score translations: those in a file, or those that a model gives for a test set.
 
@@ -137,22 +115,9 @@ def evaluate(
     scoring = Scoring(
         metric or ["bleu", "chrf", "ter"], target_lang, tokenize, lowercase, confidence, resamples, strict
     )
-    overrides = {
-        "beam_size": beam_size,
-        "penalty_form": penalty_form,
-        "length_penalty": length_penalty,
-        "min_length": min_length,
-        "max_length": max_length,
-        "min_length_factor": min_length_factor,
-        "max_length_factor": max_length_factor,
-        "max_length_offset": max_length_offset,
-        "max_source_length": max_source_length,
-        "long_lines": long_lines,
-        "batch_tokens": batch_tokens,
-    }
-    search = Search({name: value for name, value in overrides.items() if value is not None}, device, threads)
-    check_usage(files, search)
-    report = run(files, scoring, search)
+    wanted = Search(search.given(), engine)
+    check_usage(files, wanted)
+    report = run(files, scoring, wanted)
     print(report.as_json() if format_ is Format.json else report.as_table())
 
 
@@ -174,12 +139,9 @@ def check_usage(files: Files, search: Search) -> None:
             "a model needs text to translate; give --source FILE (to score a file of translations: --hypothesis FILE)"
         )
     if files.hypothesis is not None:
+        untouched = asdict(EngineOptions())
         idle = [name for name in ("source", "output") if getattr(files, name) is not None]
-        idle += [
-            *search.overrides,
-            *(["device"] if search.device != "auto" else []),
-            *(["threads"] if search.threads is not None else []),
-        ]
+        idle += [*search.given, *(name for name, value in asdict(search.engine).items() if value != untouched[name])]
         if idle:
             raise UsageError(f"{', '.join(idle)}: only of use with a model, but --hypothesis was given")
     read = [files.hypothesis, files.source, files.paired, *files.references]
@@ -194,6 +156,7 @@ def run(files: Files, scoring: "Scoring", search: Search) -> "Report":
         ValueError: for files that do not belong together, unknown options, or with `strict` tokenised text.
         FileNotFoundError: for a file or model that is not there.
     """
+    from seq2seq.bundle import read_config
     from seq2seq.evaluation.metrics import build_metrics
     from seq2seq.evaluation.report import make_report
 
@@ -204,26 +167,32 @@ def run(files: Files, scoring: "Scoring", search: Search) -> "Report":
     lines = _read(first)
     references = [_read(name, beside=(first, lines)) for name in files.references]
     baseline = None if files.paired is None else _read(files.paired, beside=(first, lines))
-    translator = None
+    job = None
     if files.model is not None:
-        translator = load_translator(files.model, {**search.overrides, "n_best": 1}, search.device, search.threads)
+        search.engine.check()
+        decode = bundle_decode(files.model, {**search.given, "n_best": 1})
+        job = Job(files.model, search.engine, decode, Rows())
         if scoring.target_lang is None:
-            scoring = replace(scoring, target_lang=translator.bundle.languages[1])
+            scoring = replace(scoring, target_lang=read_config(files.model)["target_lang"])
     build_metrics(
         scoring.metrics, target_lang=scoring.target_lang, tokenize=scoring.tokenize, lowercase=scoring.lowercase
     )
     warnings = _check_references(files, references, scoring)
-    decode = None
-    if translator is not None:
-        decode = to_dict(translator.bundle.decode)
-        lines, notices = _translate(translator, lines)
+    if job is not None:
+        lines, notices = _translate(job, lines)
         warnings += notices
         if files.output is not None:
             write_lines(files.output, lines)
     name = "the model's output" if files.hypothesis is None else files.hypothesis
     warnings += _tell(_tokenized(name, lines, scoring))
     return make_report(
-        lines, references, scoring, baseline=baseline, files=asdict(files), decode=decode, warnings=warnings
+        lines,
+        references,
+        scoring,
+        baseline=baseline,
+        files=asdict(files),
+        decode=None if job is None else to_dict(job.decode),
+        warnings=warnings,
     )
 
 
@@ -240,20 +209,22 @@ def _read(name: str, beside: tuple[str, list[str]] | None = None) -> list[str]:
     return lines
 
 
-def _translate(translator: "Translator", lines: list[str]) -> tuple[list[str], list[str]]:
+def _translate(job: Job, lines: list[str]) -> tuple[list[str], list[str]]:
     """The translations, and what the user has been told about them."""
-    notices: list[str] = []
-    answers = translator.translate(lines, on_notice=lambda notice: notices.extend(_tell([notice])))
-    num_cut = sum(answer.hit_limit for answer in answers)
+    from seq2seq.translator import Request
+
+    found = list(job.answers(Request(line) for line in lines))
+    notices = _tell([answer.notice for answer in found if answer.notice is not None])
+    num_cut = sum(answer.hit_limit for answer in found)
     if num_cut:
-        notices += _tell([f"{num_cut} of {len(answers)} translations were ended at their length limit (max_length)"])
-    return [answer.text for answer in answers], notices
+        notices += _tell([f"{num_cut} of {len(found)} translations were ended at their length limit (max_length)"])
+    return [answer.rows[0] for answer in found], notices
 
 
 def _check_references(files: Files, references: list[list[str]], scoring: "Scoring") -> list[str]:
     """Warnings about the references, which have been told already."""
-    from seq2seq.evaluation.bleu_tokenizer import bleu_tokenizer
     from seq2seq.evaluation.text_checks import reference_warnings
+    from seq2seq.text.bleu_tokenizer import bleu_tokenizer
 
     tokenizer = bleu_tokenizer(scoring.target_lang, scoring.tokenize)
     warnings = []

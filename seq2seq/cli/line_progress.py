@@ -18,16 +18,19 @@ class LineProgress:
     """A bar on standard error for a job that takes more than some seconds, if that is a terminal.
 
     Args:
-        lines: What is answered; their number is known if they are a list.
+        lines: What is answered, or how many that is, None if that is not known; so it is of a list.
         wanted: Whether there may be a bar.
         doing: The word in front of it.
         each: Answers to each line.
     """
 
-    def __init__(self, lines: Iterable[str], wanted: bool, *, doing: str = "translating", each: int = 1) -> None:
+    def __init__(
+        self, lines: Iterable[str] | int | None, wanted: bool, *, doing: str = "translating", each: int = 1
+    ) -> None:
         self.done = 0
         self._doing = doing
-        self._total = each * len(lines) if isinstance(lines, list) else None
+        number = len(lines) if isinstance(lines, list) else lines
+        self._total = each * number if isinstance(number, int) else None
         self._wanted = wanted and sys.stderr.isatty()
         self._start = time.monotonic()
         self._bar: Progress | None = None

@@ -44,13 +44,16 @@ class ProcessFailedError(ValueError):
 
 
 @dataclass
-class _Member:
+class Member:
+    """One of the processes."""
+
     rank: int
     process: "subprocess.Popen[bytes]"
     error_file: Path
 
     @property
     def failed(self) -> bool:
+        """Whether it has ended, and not well."""
         return bool(self.process.poll())
 
     def failed_at(self) -> float:
@@ -76,28 +79,46 @@ def run_together(command: Sequence[str], number: int, environment: Mapping[str, 
         ProcessFailedError: if one fails; the others are ended.
     """
     with tempfile.TemporaryDirectory(prefix="seq2seq-") as folder:
-        members: list[_Member] = []
-        failed: list[_Member] = []
+        members: list[Member] = []
+        failed: list[Member] = []
         with _signals_passed_on(members) as received:
             try:
                 port = _free_port()
                 for rank in range(number):
-                    members.append(_start(command, rank, number, port, environment, Path(folder)))
+                    members.append(start(command, rank, number, environment, Path(folder), port=port))
                 _wait(members, received)
                 failed = [member for member in members if member.failed]
             finally:
-                _end(members)
+                end(members)
         if received and (failed or len(received) > 1):
             return received[0]
         if not failed:
             return None
-        first = min(failed, key=_Member.failed_at)
-        raise ProcessFailedError(*_told(first, number))
+        first = min(failed, key=Member.failed_at)
+        raise ProcessFailedError(*told(first, number))
 
 
-def _start(
-    command: Sequence[str], rank: int, number: int, port: int, environment: Mapping[str, str], folder: Path
-) -> _Member:
+def start(
+    command: Sequence[str],
+    rank: int,
+    number: int,
+    environment: Mapping[str, str],
+    folder: Path,
+    *,
+    port: int | None = None,
+    pipes: bool = False,
+) -> Member:
+    """Start one of `number` processes, which knows its place and this process, and writes errors into the folder.
+
+    Args:
+        command: Program and arguments.
+        rank: Its number, from 0.
+        number: How many there are.
+        environment: Further variables.
+        folder: Where its error is to be written.
+        port: Where the processes meet, if they do.
+        pipes: Whether this process writes its input and reads its output.
+    """
     error_file = folder / f"error_{rank}.txt"
     place = {
         "RANK": rank,
@@ -105,18 +126,19 @@ def _start(
         "NODE_RANK": 0,
         "WORLD_SIZE": number,
         "LOCAL_WORLD_SIZE": number,
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
         ERROR_FILE: error_file,
         PARENT: os.getpid(),
     }
+    if port is not None:
+        place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     process = subprocess.Popen(
         list(command),
         env=os.environ | environment | {name: str(value) for name, value in place.items()},
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
+        stdout=subprocess.PIPE if pipes else None,
         start_new_session=True,  # or Ctrl-C would reach it from the terminal and from here
     )
-    return _Member(rank, process, error_file)
+    return Member(rank, process, error_file)
 
 
 def _free_port() -> int:
@@ -126,7 +148,7 @@ def _free_port() -> int:
         return port
 
 
-def _wait(members: Sequence[_Member], received: Sequence[int]) -> None:
+def _wait(members: Sequence[Member], received: Sequence[int]) -> None:
     """Wait until all have ended, or one has failed and the others have had their time."""
     failed_at: float | None = None
     while any(member.process.poll() is None for member in members):
@@ -138,7 +160,7 @@ def _wait(members: Sequence[_Member], received: Sequence[int]) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _end(members: Sequence[_Member]) -> None:
+def end(members: Sequence[Member]) -> None:
     """Kill those that are left, with the processes that they have started."""
     for member in members:
         if member.process.poll() is None:
@@ -150,7 +172,7 @@ def _end(members: Sequence[_Member]) -> None:
 
 
 @contextmanager
-def _signals_passed_on(members: Sequence[_Member]) -> Iterator[list[int]]:
+def _signals_passed_on(members: Sequence[Member]) -> Iterator[list[int]]:
     """Send the processes the signals that this one gets; those are noted in the list."""
     received: list[int] = []
 
@@ -174,7 +196,7 @@ def _signals_passed_on(members: Sequence[_Member]) -> Iterator[list[int]]:
             signal.signal(signum, handler)
 
 
-def _told(member: _Member, number: int) -> tuple[str, int]:
+def told(member: Member, number: int) -> tuple[str, int]:
     """What a failed process said, and its exit code."""
     code = member.process.returncode
     who = f"process {member.rank} of {number} (rank {member.rank})"

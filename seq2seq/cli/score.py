@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seq2seq.cli import UsageError
+from seq2seq.cli.engines import load_translator
 from seq2seq.cli.score_texts import is_language_model, print_scores, read_texts
 from seq2seq.cli.search_options import BatchTokens, Device, LengthExponent, Penalty, Threads
-from seq2seq.cli.translate import STDIN, load_translator
+from seq2seq.cli.translate_inputs import STDIN
 from seq2seq.text.lines import iter_lines, read_lines
 
 if TYPE_CHECKING:

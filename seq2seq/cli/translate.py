@@ -1,55 +1,32 @@
 """`seq2seq translate`: lines of text in, their translations out, in order and N for N."""
 
-import json
 import sys
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
-from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from seq2seq.cli import UsageError
+from seq2seq.cli.engines import EngineOptions, bundle_decode
 from seq2seq.cli.line_progress import LineProgress
-from seq2seq.cli.machine import use_threads
-from seq2seq.cli.search_options import (
-    BatchTokens,
-    BeamSize,
-    Device,
-    LengthExponent,
-    Long,
-    MaxLength,
-    MaxLengthFactor,
-    MaxLengthOffset,
-    MaxSourceLength,
-    MinLength,
-    MinLengthFactor,
-    Penalty,
-    Threads,
-)
-from seq2seq.text.lines import iter_lines, read_lines, write_lines
-
-if TYPE_CHECKING:
-    from seq2seq.translator import Candidate, Translation, Translator
-
-STDIN = "-"
+from seq2seq.cli.option_groups import spread
+from seq2seq.cli.search_options import SearchOptions
+from seq2seq.cli.translate_inputs import STDIN, LineFiles, requests
+from seq2seq.cli.translate_job import Answer, Job
+from seq2seq.cli.translate_output import Format, Rows
+from seq2seq.text.lines import check_place, write_lines
 
 OUTPUT = "Output"
 
 
-class Format(Enum):
-    """How translations are written."""
-
-    text = "text"
-    jsonl = "jsonl"
-
-
+@spread
 def translate(
     model: Annotated[str, typer.Argument(help="Bundle of the model.", show_default=False)],
     source: Annotated[
         str, typer.Argument(metavar="[INPUT]", help="Text, one segment a line, plain or .gz; - is standard input.")
     ] = STDIN,
+    *,
     output: Annotated[
         str | None,
         typer.Option(
@@ -96,19 +73,9 @@ def translate(
             rich_help_panel=OUTPUT,
         ),
     ] = False,
-    beam_size: BeamSize = None,
-    penalty_form: Penalty = None,
-    length_penalty: LengthExponent = None,
-    min_length: MinLength = None,
-    max_length: MaxLength = None,
-    min_length_factor: MinLengthFactor = None,
-    max_length_factor: MaxLengthFactor = None,
-    max_length_offset: MaxLengthOffset = None,
-    max_source_length: MaxSourceLength = None,
-    long_lines: Long = None,
-    batch_tokens: BatchTokens = None,
-    device: Device = "auto",
-    threads: Threads = None,
+    search: SearchOptions,
+    files: LineFiles,
+    engine: EngineOptions,
 ) -> None:
     """Translate a file, or what comes on standard input: line n of the output translates line n of the input.
 
@@ -118,58 +85,22 @@ def translate(
 
     echo "Ein Hund läuft am Strand." | seq2seq translate outputs/.../bundle --n-best 3 --scores
     """
-    overrides = {
-        "n_best": n_best,
-        "beam_size": beam_size,
-        "penalty_form": penalty_form,
-        "length_penalty": length_penalty,
-        "min_length": min_length,
-        "max_length": max_length,
-        "min_length_factor": min_length_factor,
-        "max_length_factor": max_length_factor,
-        "max_length_offset": max_length_offset,
-        "max_source_length": max_source_length,
-        "long_lines": long_lines,
-        "batch_tokens": batch_tokens,
-    }
-    if scores and format_ is Format.jsonl:
-        raise UsageError("--scores is for --format text; jsonl always has the scores")
-    translator = load_translator(model, overrides, device, threads)
-    wanted = translator.bundle.decode.n_best
-
-    def rows(translation: "Translation") -> list[str]:
-        return [as_json(translation)] if format_ is Format.jsonl else as_text(translation, wanted, scores)
-
-    num_notices = run(translator, source, output, rows, interactive)
+    if scores and format_ is not Format.text:
+        raise UsageError(f"--scores is for --format text, got {format_.name}; jsonl always has the scores")
+    engine.check()
+    if output is not None:
+        check_place(output)
+    total = files.check(source)
+    typed = {"n_best": n_best, "ordered_phrases": files.ordered_phrases}
+    given = search.given() | {name: value for name, value in typed.items() if value is not None}
+    decode = bundle_decode(model, given)
+    job = Job(model, engine, decode, Rows(format_, decode.n_best, scores))
+    num_notices = run(job, source, files, output, interactive=interactive, total=total)
     if strict and num_notices:
         raise typer.Exit(1)
 
 
-def load_translator(
-    model: str, overrides: dict[str, Any], device: str = "auto", threads: int | None = None
-) -> "Translator":
-    """The bundle's translator, with the search options that were given in place of the bundle's own.
-
-    Raises:
-        ValueError: for options that do not fit together, or an unknown device.
-        FileNotFoundError: if there is no bundle.
-    """
-    use_threads(threads)
-
-    from seq2seq.translator import Translator
-
-    bundle = Translator.load(model, device).bundle
-    given = {name: value for name, value in overrides.items() if value is not None}
-    return Translator(replace(bundle, decode=replace(bundle.decode, **given)))
-
-
-def run(
-    translator: "Translator",
-    source: str,
-    output: str | None,
-    rows: "Callable[[Translation], list[str]]",
-    interactive: bool,
-) -> int:
+def run(job: Job, source: str, files: LineFiles, output: str | None, *, interactive: bool, total: int | None) -> int:
     """Translate `source` to `output`; the number of lines that there was a notice for.
 
     Raises:
@@ -177,59 +108,47 @@ def run(
         FileNotFoundError: for an input file that is not there.
     """
     at_terminal = source == STDIN and sys.stdin.isatty()
+    interactive = interactive or at_terminal
+    if interactive and job.engine.devices > 1:
+        raise UsageError(
+            f"--devices {job.engine.devices} shares out many lines, but each is to be answered before the next one is "
+            "read (--interactive, or a terminal); leave --devices out"
+        )
+    found = job.answers(requests(source, files), read_ahead=not interactive)
     if at_terminal:
         print("One line, one translation; end with Ctrl-D.", file=sys.stderr)
-    lines = iter_lines(sys.stdin.buffer, "standard input") if source == STDIN else read_lines(source)
-    notices: list[str] = []
     with ExitStack() as stack:
-        progress = LineProgress(lines, wanted=output is not None or not sys.stdout.isatty())
+        stack.callback(found.close)  # before an error is told, so that no process is left then
+        progress = LineProgress(total, wanted=output is not None or not sys.stdout.isatty())
         stack.callback(progress.stop)
-
-        def tell(notice: str) -> None:
-            notices.append(notice)
-            progress.print(f"seq2seq: {notice}")
-
-        translations = translator.stream(lines, read_ahead=not (interactive or at_terminal), on_notice=tell)
-        written = (row for translation in progress.follow(translations) for row in rows(translation))
+        told = Told(progress)
+        written = (row for answer in told.follow(found) for row in answer.rows)
         if output is not None:
             write_lines(output, written)
         else:
             for row in written:
                 sys.stdout.buffer.write(row.encode("utf-8") + b"\n")
                 sys.stdout.buffer.flush()
-    if notices:
-        print(f"seq2seq: {len(notices)} of {progress.done} lines were too long, see above", file=sys.stderr)
-    return len(notices)
+    if told.notices:
+        print(f"seq2seq: {told.notices} of {progress.done} lines were too long, see above", file=sys.stderr)
+    return told.notices
 
 
-def as_text(translation: "Translation", n_best: int, scores: bool) -> list[str]:
-    """`n_best` rows: the translations, best first, then empty ones."""
-    rows = [
-        f"{candidate.score:.6f}\t{candidate.log_prob:.6f}\t{candidate.text}" if scores else candidate.text
-        for candidate in translation.candidates
-    ]
-    return rows + ["-inf\t-inf\t" if scores else ""] * (n_best - len(rows))
+class Told:
+    """Tells people about the answers that pass by: how many there are, and what has been done about lines.
 
+    Args:
+        progress: Where it is told.
+    """
 
-def as_json(translation: "Translation") -> str:
-    """The translation as one JSON object."""
+    def __init__(self, progress: LineProgress) -> None:
+        self.notices = 0
+        self._progress = progress
 
-    def plain(candidate: "Candidate") -> dict[str, Any]:
-        return {
-            "text": candidate.text,
-            "score": candidate.score,
-            "log_prob": candidate.log_prob,
-            "tokens": candidate.tokens,
-            "ids": candidate.ids,
-            "token_log_probs": candidate.token_log_probs,
-            "hit_limit": candidate.hit_limit,
-        }
-
-    record = {
-        "line": translation.line,
-        "source": translation.source,
-        "source_ids": translation.source_ids,
-        "translations": [plain(candidate) for candidate in translation.candidates],
-        "notice": translation.notice,
-    }
-    return json.dumps(record, ensure_ascii=False)
+    def follow(self, found: Iterable[Answer]) -> Iterator[Answer]:
+        """The same answers."""
+        for answer in self._progress.follow(found):
+            if answer.notice is not None:
+                self.notices += 1
+                self._progress.print(f"seq2seq: {answer.notice}")
+            yield answer

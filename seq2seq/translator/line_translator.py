@@ -80,14 +80,41 @@ class LineTranslator(ABC):
             ValueError: if `lines` is one string, or a line is too long and `decode.long_lines` is error. That, and
                 any error of the iterable itself, comes after the translations of the lines before it.
         """
+        for window in self.windows(lines, decode, read_ahead=read_ahead, on_notice=on_notice):
+            yield from window
+
+    def windows(
+        self,
+        lines: Iterable[str | Request],
+        decode: DecodeConfig | None = None,
+        *,
+        read_ahead: bool = True,
+        first: int = 1,
+        on_notice: Callable[[str], None] = _log.warning,
+    ) -> Iterator[Iterator[Translation]]:
+        """What `stream` gives, in groups: the translations of lines that were read together, which are translated so.
+
+        Each group must be used up before the next one. Starting anew with the line after a group, called by its number
+        in `first`, gives the same answers to the last bit.
+
+        Args:
+            lines: As in `stream`.
+            decode: As in `stream`.
+            read_ahead: As in `stream`; otherwise each line is a group.
+            first: Number of the first line.
+            on_notice: As in `stream`.
+
+        Raises:
+            ValueError: as in `stream`.
+        """
         if isinstance(lines, str):
             raise ValueError("lines is an iterable of strings, got one string; write stream([text])")
         decode = decode or self.decode
         self._check(decode)
-        sources = (self.preparation.prepare(*line, decode) for line in numbered(lines))
+        sources = (self.preparation.prepare(first - 1 + number, line, decode) for number, line in numbered(lines))
         while True:
             window, error = take(sources, READ_AHEAD * decode.batch_tokens if read_ahead else 1)
-            yield from self._translate(window, decode, on_notice)
+            yield self._translate(window, decode, on_notice)
             if error is not None:
                 raise error
             if not window:
@@ -98,15 +125,18 @@ class LineTranslator(ABC):
     ) -> Iterator[Translation]:
         """Translations in order, each as soon as possible."""
         parts = [part for source in sources for part in source.parts]
-        batches = iter(part_batches(parts, decode.batch_tokens))
+        batches = part_batches(parts, decode.batch_tokens)
+        answered = zip(
+            batches, self._search_all([[parts[at] for at in batch] for batch in batches], decode), strict=True
+        )
         done: dict[int, list[Candidate]] = {}
         first = 0
         for source in sources:
             own = range(first, first + len(source.parts))
             first = own.stop
             while not all(place in done for place in own):
-                batch = next(batches)
-                done.update(zip(batch, self._search([parts[place] for place in batch], decode), strict=True))
+                batch, candidates = next(answered)
+                done.update(zip(batch, candidates, strict=True))
             if source.notice is not None:
                 on_notice(source.notice)
             in_step = decode.draws and decode.mbr is Utility.none
@@ -116,6 +146,11 @@ class LineTranslator(ABC):
             found = self._finish(source, found, decode)
             source_ids = tuple(part.source for part in source.parts)
             yield Translation(source.number, source.text, source_ids, found or (NOTHING,), source.notice)
+
+    def _search_all(self, batches: Sequence[Sequence[Part]], decode: DecodeConfig) -> Iterator[list[list[Candidate]]]:
+        """The candidates of each batch, in their order, as soon as they are known."""
+        for batch in batches:
+            yield self._search(batch, decode)
 
     def _check(self, decode: DecodeConfig) -> None:
         """Refuse options that the model or the engine cannot follow, before anything is decoded.

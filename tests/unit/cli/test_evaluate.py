@@ -1,8 +1,5 @@
 import json
-import sys
-import types
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,9 +8,13 @@ import typer
 from typer.testing import CliRunner, Result
 
 from seq2seq.cli import UsageError
+from seq2seq.cli.engines import EngineOptions
 from seq2seq.cli.evaluate import evaluate
 from seq2seq.config import DecodeConfig
 from seq2seq.evaluation.metrics import corpus_scores
+from seq2seq.translator import Candidate, Request, Translation
+from seq2seq.translator.batches import Part
+from seq2seq.translator.line_translator import LineTranslator
 
 app = typer.Typer()
 app.command()(evaluate)
@@ -41,47 +42,58 @@ def reference(tmp_path: Path) -> Path:
     return write(tmp_path / "reference.txt", REFERENCES)
 
 
-@dataclass(frozen=True)
-class Translation:
-    text: str
-    hit_limit: bool
-
-
-@dataclass(frozen=True)
-class Bundle:
-    decode: DecodeConfig = field(default_factory=lambda: DecodeConfig(beam_size=7, n_best=3))
-    languages: tuple[str, str] = ("en", "zh")
-
-
-class UpperCaseTranslator:
+class UpperCase(LineTranslator):
     """Stands in for a model: its target language is upper case, and it has no room for a whole 'zwei'."""
 
     loaded: ClassVar[list[tuple[str, str]]] = []
     settings: ClassVar[list[DecodeConfig]] = []
 
-    def __init__(self, bundle: Bundle) -> None:
-        self.bundle = bundle
+    def __init__(self) -> None:
+        pass
 
-    @classmethod
-    def load(cls, path: str, device: str = "auto") -> "UpperCaseTranslator":
-        cls.loaded.append((path, device))
-        return cls(Bundle())
+    def _search(self, parts: Sequence[Part], decode: DecodeConfig) -> list[list[Candidate]]:
+        raise NotImplementedError
 
-    def translate(self, lines: list[str], *, on_notice: Callable[[str], None]) -> list[Translation]:
-        self.settings.append(self.bundle.decode)
-        if "long" in lines:
-            on_notice("line 1 was split")
-        return [Translation(line.upper(), line == "zwei") for line in lines]
+    def windows(
+        self,
+        lines: Iterable[str | Request],
+        decode: DecodeConfig | None = None,
+        *,
+        read_ahead: bool = True,
+        first: int = 1,
+        on_notice: Callable[[str], None] = print,
+    ) -> Iterator[Iterator[Translation]]:
+        assert read_ahead
+        yield (
+            self._answer(number, line.text)
+            for number, line in enumerate(lines, start=first)
+            if isinstance(line, Request)
+        )
+
+    def _answer(self, number: int, text: str) -> Translation:
+        notice = f"line {number} was split" if text == "long" else None
+        candidate = Candidate(text.upper(), 0.0, 0.0, (), (), (), text == "zwei")
+        return Translation(number, text, (), (candidate,), notice)
 
 
 @pytest.fixture
-def translator(monkeypatch: pytest.MonkeyPatch) -> type[UpperCaseTranslator]:
-    module = types.ModuleType("seq2seq.translator")
-    module.Translator = UpperCaseTranslator  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "seq2seq.translator", module)
-    UpperCaseTranslator.loaded.clear()
-    UpperCaseTranslator.settings.clear()
-    return UpperCaseTranslator
+def translator(monkeypatch: pytest.MonkeyPatch, tiny_bundle_folder: Path, tmp_path: Path) -> type[UpperCase]:
+    """The stand-in for the model of a folder `bundle`, which has a config.json alone."""
+    config = json.loads((tiny_bundle_folder / "config.json").read_bytes())
+    config |= {"source_lang": "en", "target_lang": "zh", "decode": {"beam_size": 7, "n_best": 3}}
+    (tmp_path / "bundle").mkdir()
+    (tmp_path / "bundle" / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+
+    def load(model: str, engine: EngineOptions, decode: DecodeConfig, **_: bool) -> UpperCase:
+        UpperCase.loaded.append((model, engine.device))
+        UpperCase.settings.append(decode)
+        return UpperCase()
+
+    monkeypatch.setattr("seq2seq.cli.translate_job.load_engine", load)
+    UpperCase.loaded.clear()
+    UpperCase.settings.clear()
+    return UpperCase
 
 
 def test_a_file_is_scored_and_stdout_has_nothing_but_the_result(hypothesis: Path, reference: Path) -> None:
@@ -181,7 +193,7 @@ def test_an_unknown_metric_is_refused(hypothesis: Path, reference: Path) -> None
 
 
 def test_a_model_translates_the_source_and_its_decode_settings_are_printed(
-    tmp_path: Path, translator: type[UpperCaseTranslator]
+    tmp_path: Path, translator: type[UpperCase]
 ) -> None:
     source = write(tmp_path / "source", ["ein haus", "", "zwei"])
     reference = write(tmp_path / "ref", ["EIN HAUS", "", "DREI"])
@@ -203,7 +215,7 @@ def test_a_model_translates_the_source_and_its_decode_settings_are_printed(
 
 
 def test_the_bundles_settings_and_target_language_are_used_unless_others_are_given(
-    tmp_path: Path, translator: type[UpperCaseTranslator]
+    tmp_path: Path, translator: type[UpperCase]
 ) -> None:
     source = write(tmp_path / "source", ["一"])
     reference = write(tmp_path / "ref", ["一"])
@@ -212,7 +224,7 @@ def test_the_bundles_settings_and_target_language_are_used_unless_others_are_giv
     assert "Decode    beam_size=7 n_best=1 " in result.stdout
 
 
-def test_everything_is_checked_before_the_model_starts(tmp_path: Path, translator: type[UpperCaseTranslator]) -> None:
+def test_everything_is_checked_before_the_model_starts(tmp_path: Path, translator: type[UpperCase]) -> None:
     source = write(tmp_path / "source", ["a", "b"])
     short, spaced = write(tmp_path / "short", ["a"]), write(tmp_path / "spaced", ["a b .", "c ."])
     for arguments, problem in [
@@ -227,7 +239,7 @@ def test_everything_is_checked_before_the_model_starts(tmp_path: Path, translato
     assert translator.settings == []
 
 
-def test_notices_of_the_translator_are_told_and_kept(tmp_path: Path, translator: type[UpperCaseTranslator]) -> None:
+def test_notices_of_the_translator_are_told_and_kept(tmp_path: Path, translator: type[UpperCase]) -> None:
     source = write(tmp_path / "source", ["long", "zwei"])
     result = call("bundle", "--source", source, "--reference", source, "--format", "json")
     notices = [
@@ -238,7 +250,7 @@ def test_notices_of_the_translator_are_told_and_kept(tmp_path: Path, translator:
     assert result.stderr.splitlines() == [f"warning: {notice}" for notice in notices]
 
 
-def test_every_search_option_reaches_the_model(tmp_path: Path, translator: type[UpperCaseTranslator]) -> None:
+def test_every_search_option_reaches_the_model(tmp_path: Path, translator: type[UpperCase]) -> None:
     source = write(tmp_path / "source", ["a"])
     options = {
         "beam_size": 3,
@@ -281,7 +293,7 @@ def test_options_that_do_not_go_together_are_a_usage_error(arguments: tuple[str,
 
 
 def test_an_output_that_cannot_be_written_is_refused_before_a_model_is_loaded(reference, tmp_path, monkeypatch):
-    monkeypatch.setattr("seq2seq.cli.evaluate.load_translator", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr("seq2seq.cli.translate_job.load_engine", lambda *_: pytest.fail("loaded"))
     result = call("bundle", "--source", reference, "--reference", reference, "-o", tmp_path / "nowhere" / "out")
     assert result.exit_code == 1
     assert "there is no folder" in str(result.exception)

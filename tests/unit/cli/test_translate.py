@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from seq2seq.cli.app import app
 from seq2seq.cli.line_progress import LineProgress
-from seq2seq.cli.translate import as_text
+from seq2seq.cli.translate_output import as_text
 from seq2seq.translator import Candidate, Translation, Translator
 
 LINES = ["der ant läuft!", "", "die cat.", "owl"]
@@ -110,13 +110,13 @@ def _decode(folder: Path, **changes: object):
 
 def test_every_search_option_reaches_the_search(tiny_bundle_folder, source, monkeypatch):
     seen = []
-    original = Translator.stream
+    original = Translator.windows
 
-    def stream(self, lines, **options):
-        seen.append((self.bundle.decode, options["read_ahead"]))
+    def windows(self, lines, **options):
+        seen.append((self.decode, options["read_ahead"]))
         return original(self, lines, **options)
 
-    monkeypatch.setattr(Translator, "stream", stream)
+    monkeypatch.setattr(Translator, "windows", windows)
     options = [
         *["--beam", 7, "--n-best", 2, "--penalty-form", "power", "--length-penalty", -0.25, "--min-length", 2],
         *["--max-length", 9, "--min-length-factor", 0.5, "--max-length-factor", 1.25, "--max-length-offset", 3],
@@ -141,7 +141,7 @@ def test_threads_are_set(tiny_bundle_folder, source, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message", "code"),
     [
-        (["--scores", "--format", "jsonl"], "--scores is for --format text; jsonl always has the scores", 2),
+        (["--scores", "--format", "jsonl"], "--scores is for --format text, got jsonl; jsonl always has the scores", 2),
         (["--threads", "0"], "--threads 0 is not positive; give at least 1", 2),
         (["--threads", "100000"], "--threads 100000 is more than 1024; give at most the number of CPU cores", 2),
         (["--beam", "2", "--n-best", "3"], "n_best=3 is more than beam_size=2", 1),

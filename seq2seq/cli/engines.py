@@ -1,0 +1,192 @@
+"""What translates: one bundle or several, by torch or by CTranslate2, on which device."""
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from seq2seq.cli import UsageError
+from seq2seq.cli.machine import use_threads
+from seq2seq.cli.search_options import MACHINE, Device, Threads, chosen
+from seq2seq.config import Average, DecodeConfig
+
+ENSEMBLE = "Several models as one"
+
+if TYPE_CHECKING:
+    from seq2seq.translator import Translator
+    from seq2seq.translator.line_translator import LineTranslator
+
+
+class Backend(Enum):
+    """The program that computes."""
+
+    torch = "torch"
+    ctranslate2 = "ctranslate2"
+
+
+class Compute(Enum):
+    """The numbers that the weights are kept in."""
+
+    float32 = "float32"
+    float16 = "float16"
+    bfloat16 = "bfloat16"
+    int16 = "int16"
+    int8 = "int8"
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """By what is translated, and where that is computed, as typed."""
+
+    ensemble: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="BUNDLE",
+            help="Another model that predicts together with the first one; several times for several. All must have "
+            "the same tokenizers.",
+            rich_help_panel=ENSEMBLE,
+        ),
+    ] = None
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="W,W,...",
+            help="How much each model counts, the first one first. Default: all alike.",
+            rich_help_panel=ENSEMBLE,
+        ),
+    ] = None
+    average: Annotated[Average, typer.Option(help="What the mean is taken of.", rich_help_panel=ENSEMBLE)] = (
+        Average.probability
+    )
+    backend: Annotated[
+        Backend,
+        typer.Option(
+            help="torch, or the C++ engine CTranslate2 (extra `interop`), for which the model is converted once.",
+            rich_help_panel=MACHINE,
+        ),
+    ] = Backend.torch
+    compute: Annotated[
+        Compute,
+        typer.Option(help="Numbers of the weights; int8 is faster on CPUs and less exact.", rich_help_panel=MACHINE),
+    ] = Compute.float32
+    device: Device = "auto"
+    devices: Annotated[
+        int,
+        typer.Option(
+            help="So many processes share the work: a GPU each, or on a CPU the threads between them.",
+            rich_help_panel=MACHINE,
+        ),
+    ] = 1
+    threads: Threads = None
+
+    def check(self) -> None:
+        """Refuse what cannot be.
+
+        Raises:
+            UsageError: for a number of processes that is not positive, or numbers that torch does not compute with.
+        """
+        if self.ensemble is None and (self.weights is not None or self.average is not Average.probability):
+            raise UsageError(
+                f"--{'average' if self.weights is None else 'weights'} is for models that predict together; give "
+                "--ensemble BUNDLE too"
+            )
+        self.numbers()
+        if self.devices < 1:
+            raise UsageError(f"--devices {self.devices} is not positive; give at least 1")
+        if self.devices > 1 and ":" in self.device:
+            raise UsageError(
+                f"--device {self.device} is one device, --devices {self.devices} asks for several; give --device "
+                f"{self.device.split(':')[0]}"
+            )
+        if self.backend is Backend.ctranslate2 and self.ensemble is not None:
+            raise UsageError("--ensemble is not something that CTranslate2 has; leave --backend ctranslate2 out")
+        if self.backend is Backend.torch and self.compute is not Compute.float32:
+            raise UsageError(
+                f"--compute {self.compute.name} is for --backend ctranslate2; torch computes in float32 here"
+            )
+
+    def numbers(self) -> list[float] | None:
+        """The weights of an ensemble.
+
+        Raises:
+            UsageError: if they are no numbers.
+        """
+        if self.weights is None:
+            return None
+        try:
+            return [float(word) for word in self.weights.split(",")]
+        except ValueError:
+            raise UsageError(
+                f"--weights {self.weights} is not a list of numbers; expected such as 2,1,1, one for each model"
+            ) from None
+
+
+def load_engine(
+    model: str, options: EngineOptions, decode: DecodeConfig, *, one_by_one: bool = False, details: bool = True
+) -> "LineTranslator":
+    """What translates with the bundle at `model`.
+
+    Args:
+        model: The bundle.
+        options: Where and by what is computed.
+        decode: How translations are searched for.
+        one_by_one: Whether each line is to be answered before the next one.
+        details: Whether log-probabilities of pieces are needed.
+
+    Raises:
+        ValueError: for options that do not fit together, or an unknown device.
+        FileNotFoundError: if there is no bundle.
+    """
+    use_threads(options.threads)
+    if options.backend is Backend.ctranslate2:
+        from seq2seq.translator.ctranslate2_engine import CTranslate2Engine
+
+        return CTranslate2Engine.load(
+            model,
+            decode,
+            compute=options.compute.name,
+            device=options.device,
+            threads=options.threads,
+            one_by_one=one_by_one,
+            details=details,
+        )
+    from seq2seq.bundle import load_bundle
+    from seq2seq.nn.device import find_device
+    from seq2seq.translator import Translator
+
+    device = find_device(options.device)
+    bundles = [load_bundle(one, device) for one in (model, *(options.ensemble or []))]
+    bundles[0] = replace(bundles[0], decode=decode)
+    return Translator(bundles, weights=options.numbers(), average=options.average)
+
+
+def bundle_decode(model: str, given: dict[str, Any]) -> DecodeConfig:
+    """The search options of the bundle at `model`, those that were given in place of its own.
+
+    Raises:
+        ValueError: for options that do not fit together, or a damaged bundle.
+        FileNotFoundError: if there is no bundle.
+    """
+    from seq2seq.bundle import read_config
+    from seq2seq.config import from_dict
+
+    return chosen(from_dict(DecodeConfig, read_config(model)["decode"], where="decode."), given)
+
+
+def load_translator(
+    model: str, given: dict[str, Any], device: str = "auto", threads: int | None = None
+) -> "Translator":
+    """The bundle's translator, with the search options that were given, and are not None, in place of its own.
+
+    Raises:
+        ValueError: for options that do not fit together, or an unknown device.
+        FileNotFoundError: if there is no bundle.
+    """
+    use_threads(threads)
+
+    from seq2seq.translator import Translator
+
+    bundle = Translator.load(model, device).bundle
+    typed = {name: value for name, value in given.items() if value is not None}
+    return Translator(replace(bundle, decode=chosen(bundle.decode, typed)))

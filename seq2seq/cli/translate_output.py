@@ -1,0 +1,70 @@
+"""What `seq2seq translate` writes: each translation as rows of text."""
+
+import json
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from seq2seq.translator import Candidate, Translation
+
+
+class Format(Enum):
+    """How translations are written."""
+
+    text = "text"
+    jsonl = "jsonl"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Makes the rows of each translation.
+
+    Attributes:
+        format_: How they are written.
+        n_best: As text, the number of rows of each line.
+        scores: Whether text has its score and log-probability in front.
+    """
+
+    format_: Format = Format.text
+    n_best: int = 1
+    scores: bool = False
+
+    def __call__(self, translation: "Translation") -> list[str]:
+        """The rows, without line ends."""
+        if self.format_ is Format.jsonl:
+            return [as_json(translation)]
+        return as_text(translation, self.n_best, self.scores)
+
+
+def as_text(translation: "Translation", n_best: int, scores: bool) -> list[str]:
+    """`n_best` rows: the translations, best first, then empty ones."""
+    rows = [
+        f"{candidate.score:.6f}\t{candidate.log_prob:.6f}\t{candidate.text}" if scores else candidate.text
+        for candidate in translation.candidates
+    ]
+    return rows + ["-inf\t-inf\t" if scores else ""] * (n_best - len(rows))
+
+
+def as_json(translation: "Translation") -> str:
+    """The translation as one JSON object."""
+
+    def plain(candidate: "Candidate") -> dict[str, Any]:
+        return {
+            "text": candidate.text,
+            "score": candidate.score,
+            "log_prob": candidate.log_prob,
+            "tokens": candidate.tokens,
+            "ids": candidate.ids,
+            "token_log_probs": candidate.token_log_probs,
+            "hit_limit": candidate.hit_limit,
+        }
+
+    record = {
+        "line": translation.line,
+        "source": translation.source,
+        "source_ids": translation.source_ids,
+        "translations": [plain(candidate) for candidate in translation.candidates],
+        "notice": translation.notice,
+    }
+    return json.dumps(record, ensure_ascii=False)

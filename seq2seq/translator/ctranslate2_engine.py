@@ -1,0 +1,383 @@
+"""A bundle translated by CTranslate2: lines of text in, lines of text out, as `Translator` does it.
+
+The bundle is converted once for each kind of weights; the result is kept beside them:
+
+bundle/ctranslate2/int8-0123456789ab/    model.bin, config.json, vocabularies; the number is that of the bundle's files
+"""
+
+import hashlib
+import math
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from seq2seq.bundle import CONFIG_FILE, WEIGHTS_FILE, load_bundle, load_tokenizers, read_config
+from seq2seq.config import Architecture, DecodeConfig, ModelConfig, PenaltyForm, Task, from_dict
+from seq2seq.interop.ctranslate2 import check_exportable, export_ctranslate2, is_ctranslate2, vocabulary
+from seq2seq.search.length_penalty import LengthPenalty
+from seq2seq.text.tokenizer import Tokenizer
+from seq2seq.translator.batches import Part, length_limits
+from seq2seq.translator.line_translator import LineTranslator
+from seq2seq.translator.preparing import Preparation
+from seq2seq.translator.results import Candidate
+
+FOLDER = "ctranslate2"
+"""Of the bundle: where conversions are kept."""
+
+MOST_AT_ONCE = 1024
+"""Source pieces of a batch, more than which makes CTranslate2 slower on CPUs (measured with 25 million parameters)."""
+
+PATIENCE = 2.0
+"""What stands in for a search that ends when nothing better can come, which CTranslate2 does not have: it nearly always
+finds the same."""
+
+
+class CTranslate2Engine(LineTranslator):
+    """Translates lines with CTranslate2, by the same options, as far as it has them.
+
+    In float32 the text is that of `Translator`, but where two translations are equally good up to rounding, where one
+    is ended at its maximum length, and for a search that would go on for long (see `PATIENCE`).
+
+    Args:
+        engine: A `ctranslate2.Translator`.
+        tokenizers: Of source and target.
+        model_config: Of the bundle's model.
+        decode: Search options.
+        language: Code of the target language, if it is known.
+        details: Whether translations come with the log-probability of each piece, which takes another pass.
+
+    Raises:
+        ValueError: for options that CTranslate2 does not have.
+    """
+
+    def __init__(
+        self,
+        engine: Any,
+        tokenizers: tuple[Tokenizer, Tokenizer],
+        model_config: ModelConfig,
+        decode: DecodeConfig,
+        language: str | None,
+        *,
+        details: bool = True,
+    ) -> None:
+        super().__init__(Preparation(*tokenizers, (model_config,)), decode, language)
+        check_options(decode)
+        self._engine, self._details = engine, details
+        source, target = tokenizers
+        self._names = vocabulary(target)
+        self._ids = {name: id_ for id_, name in enumerate(self._names)}
+        special = target.special
+        shared = {source.special.eos: self._names[special.eos], source.special.unk: self._names[special.unk]}
+        self._source_names = vocabulary(source, shared)
+        self._target = target
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        decode: DecodeConfig | None = None,
+        *,
+        compute: str = "float32",
+        device: str = "auto",
+        threads: int | None = None,
+        one_by_one: bool = False,
+        details: bool = True,
+    ) -> "CTranslate2Engine":
+        """The engine of the bundle at `path`, which is converted unless that has been done before.
+
+        Args:
+            path: A folder as `seq2seq train` writes it.
+            decode: Search options; None takes the bundle's.
+            compute: Numbers of the weights: float32, float16, bfloat16, int16 or int8.
+            device: "cpu", "cuda", "cuda:1", or "auto" for a GPU when there is one.
+            threads: CPU threads; None takes OMP_NUM_THREADS, or all.
+            one_by_one: Whether lines are to be answered one after another: all threads then work on the same line.
+            details: Whether translations come with the log-probability of each piece.
+
+        Raises:
+            FileNotFoundError: if `path` is not a bundle.
+            ValueError: if CTranslate2 is not installed, or has not what the model or the options ask for.
+        """
+        library = _library()
+        config = read_config(path)
+        decode = decode or from_dict(DecodeConfig, config["decode"], where="decode.")
+        check_options(decode)
+        kind, _, number = device.partition(":")
+        if kind not in ("auto", "cpu", "cuda") or (number and not number.isdigit()):
+            raise ValueError(f"device={device} is not one that CTranslate2 has; give auto, cpu, cuda or cuda:1")
+        total = threads or int(os.environ.get("OMP_NUM_THREADS") or 0) or os.cpu_count() or 1
+        at_once = 1 if one_by_one or decode.draws else total  # draws come in the order of one generator
+        folder = converted(path, compute)
+        library.set_random_seed(decode.seed)
+        try:
+            engine = library.Translator(
+                str(folder),
+                device=kind,
+                device_index=int(number or 0),
+                compute_type=compute,
+                inter_threads=at_once,
+                intra_threads=total if at_once == 1 else 1,
+                max_queued_batches=-1,
+            )
+        except (RuntimeError, ValueError) as error:
+            raise ValueError(f"CTranslate2 cannot translate with {compute} on {device}: {error}") from error
+        model_config = from_dict(ModelConfig, config["model"], where="model.")
+        return cls(engine, load_tokenizers(path), model_config, decode, config["target_lang"], details=details)
+
+    def _check(self, decode: DecodeConfig) -> None:
+        check_options(decode)
+
+    def _search(self, parts: Sequence[Part], decode: DecodeConfig) -> list[list[Candidate]]:
+        """The candidates of a batch, best first."""
+        return next(self._search_all([parts], decode))
+
+    def _search_all(self, batches: Sequence[Sequence[Part]], decode: DecodeConfig) -> Iterator[list[list[Candidate]]]:
+        """The candidates of batches that are translated at the same time, as far as there are threads."""
+        for part in (part for batch in batches for part in batch):
+            _check_part(part, decode)
+        waiting = [self._begin(batch, decode) for batch in batches]
+        for batch, begun in zip(batches, waiting, strict=True):
+            found = [self._pieces(part, result, decode) for part, result in zip(batch, begun, strict=True)]
+            yield self._candidates(batch, found, decode)
+
+    def _begin(self, parts: Sequence[Part], decode: DecodeConfig) -> list[Any]:
+        """Results to come, one for each part; None where the translation is given."""
+        found: list[Any] = [None] * len(parts)
+        groups: dict[int, list[int]] = {}
+        for place, part in enumerate(parts):
+            if not part.forced:
+                groups.setdefault(_limits(part, decode)[0], []).append(place)
+        for shortest, places in groups.items():
+            longest = max(_limits(parts[place], decode)[1] for place in places)
+            results = self._translate_batch([parts[place] for place in places], decode, shortest, longest, wait=False)
+            for place, result in zip(places, results, strict=True):
+                found[place] = result
+        return found
+
+    def _translate_batch(
+        self, parts: Sequence[Part], decode: DecodeConfig, shortest: int, longest: int, *, wait: bool
+    ) -> list[Any]:
+        """CTranslate2's answers for parts with one minimum length, none of them longer than `longest`."""
+        prefixes = [[self._names[id_] for id_ in part.prefix] for part in parts]
+        results: list[Any] = self._engine.translate_batch(
+            [[self._source_names[id_] for id_ in part.source[:-1]] for part in parts],
+            target_prefix=prefixes if any(prefixes) else None,
+            max_batch_size=min(decode.batch_tokens, MOST_AT_ONCE),
+            batch_type="tokens",
+            max_input_length=0,
+            max_decoding_length=longest,
+            min_decoding_length=shortest - 1,  # EOS is not counted there
+            return_scores=True,
+            return_end_token=True,
+            asynchronous=not wait,
+            **search_options(decode),
+        )
+        return results
+
+    def _pieces(self, part: Part, result: Any, decode: DecodeConfig) -> list[tuple[tuple[int, ...], float | None]]:
+        """Ids, closed by EOS, and scores; no score for what CTranslate2 has not ended by itself."""
+        eos = self._target.special.eos
+        if part.forced:
+            return [((*part.prefix, eos), None)]
+        shortest, longest = _limits(part, decode)
+        found = result.result()
+        if any(len(names) > longest for names in found.hypotheses):  # the limit of the batch is that of its longest
+            (found,) = self._translate_batch([part], decode, shortest, longest, wait=True)
+        pieces: list[tuple[tuple[int, ...], float | None]] = []
+        for names, score in zip(found.hypotheses, found.scores, strict=True):
+            ids = tuple(self._ids[name] for name in names)
+            pieces.append((ids, score) if ids[-1:] == (eos,) else ((*ids[: longest - 1], eos), None))
+        return pieces
+
+    def _candidates(
+        self,
+        parts: Sequence[Part],
+        found: Sequence[Sequence[tuple[tuple[int, ...], float | None]]],
+        decode: DecodeConfig,
+    ) -> list[list[Candidate]]:
+        """What was found, with log-probabilities, each text once."""
+        changed = decode.draws or decode.repetition_penalty != 1  # scores are of other probabilities than the model's
+
+        def unknown(part: Part, score: float | None) -> bool:
+            return self._details or changed or score is None or part.prefix != ()
+
+        scored = self._scored(
+            [
+                (part, ids)
+                for part, pieces in zip(parts, found, strict=True)
+                for ids, score in pieces
+                if unknown(part, score)
+            ]
+        )
+        remaining = iter(scored)
+        penalty = LengthPenalty(decode.penalty_form, decode.length_penalty)
+        answers = []
+        for part, pieces in zip(parts, found, strict=True):
+            distinct: dict[str, Candidate] = {}
+            for ids, score in pieces:
+                tokens = next(remaining) if unknown(part, score) else ()
+                log_prob = math.fsum(tokens) if score is None or tokens else score * _divisor(penalty, decode, ids)
+                candidate = self._candidate(ids, log_prob, tokens, penalty, hit_limit=score is None and not part.forced)
+                distinct.setdefault(candidate.text, candidate)
+            answers.append(sorted(distinct.values(), key=lambda candidate: -candidate.score))
+        return answers
+
+    def _scored(self, pairs: Sequence[tuple[Part, tuple[int, ...]]]) -> list[tuple[float, ...]]:
+        """The log-probability of each piece of given translations."""
+        results = self._engine.score_batch(
+            [[self._source_names[id_] for id_ in part.source[:-1]] for part, _ in pairs],
+            [[self._names[id_] for id_ in ids[:-1]] for _, ids in pairs],  # EOS comes by itself
+            max_batch_size=MOST_AT_ONCE,
+            batch_type="tokens",
+            max_input_length=0,
+        )
+        return [tuple(result.log_probs) for result in results]
+
+    def _candidate(
+        self,
+        ids: tuple[int, ...],
+        log_prob: float,
+        token_log_probs: tuple[float, ...],
+        penalty: LengthPenalty,
+        *,
+        hit_limit: bool,
+    ) -> Candidate:
+        return Candidate(
+            text=self._target.decode(ids).replace("\n", " ").replace("\r", " "),
+            score=log_prob / penalty(len(ids)),
+            log_prob=log_prob,
+            tokens=tuple(self._target.pieces(ids)),
+            ids=ids,
+            token_log_probs=token_log_probs,
+            hit_limit=hit_limit,
+        )
+
+
+def converted(path: str | Path, compute: str) -> Path:
+    """The folder with the bundle's model as CTranslate2 reads it, which is made if it is not there.
+
+    Raises:
+        FileNotFoundError: if `path` is not a bundle.
+        ValueError: if the model is not one that CTranslate2 computes, or the folder of the bundle cannot be written.
+    """
+    config = read_config(path)
+    model_config = from_dict(ModelConfig, config["model"], where="model.")
+    if config["task"] != Task.translation.name or model_config.architecture is not Architecture.encoder_decoder:
+        raise ValueError(
+            f"{path} is a model with one stack, and the backend ctranslate2 is for encoder-decoders; leave it out, or "
+            "convert the model with `seq2seq convert --to ctranslate2` and use it as the README there says"
+        )
+    check_exportable(model_config)
+    folder = Path(path) / FOLDER / f"{compute}-{_checksum(Path(path))}"
+    if is_ctranslate2(folder):
+        return folder
+    quantization = None if compute == "float32" else compute
+    try:
+        folder.parent.mkdir(exist_ok=True)
+        export_ctranslate2(load_bundle(path), folder, quantization)
+    except OSError as error:
+        if is_ctranslate2(folder):  # another process was faster
+            return folder
+        raise ValueError(
+            f"the model could not be converted into {folder.parent} ({error.strerror}); make that folder writable, or "
+            "copy the bundle to where you may write"
+        ) from error
+    return folder
+
+
+def _checksum(bundle: Path) -> str:
+    """Tells bundles apart by their options and weights."""
+    found = hashlib.sha256((bundle / CONFIG_FILE).read_bytes())
+    with (bundle / WEIGHTS_FILE).open("rb") as weights:
+        while chunk := weights.read(1 << 20):
+            found.update(chunk)
+    return found.hexdigest()[:12]
+
+
+def _library() -> Any:
+    try:
+        import ctranslate2
+    except ImportError as error:
+        raise ValueError(
+            "the backend ctranslate2 needs the package ctranslate2; pip install 'seq2seq[interop]'"
+        ) from error
+    return ctranslate2
+
+
+def _limits(part: Part, decode: DecodeConfig) -> tuple[int, int]:
+    return length_limits(decode, len(part.source), len(part.prefix), part.positions)
+
+
+def _divisor(penalty: LengthPenalty, decode: DecodeConfig, ids: Sequence[int]) -> float:
+    """What CTranslate2 has divided a log-probability by."""
+    return penalty(len(ids)) if decode.beam_size > 1 else 1.0
+
+
+def search_options(decode: DecodeConfig) -> dict[str, Any]:
+    """The options of `ctranslate2.Translator.translate_batch` that are the same for all lines."""
+    options: dict[str, Any] = {
+        "beam_size": decode.beam_size,
+        "num_hypotheses": decode.num_found,
+        "length_penalty": 0.0 if decode.penalty_form is PenaltyForm.none else decode.length_penalty,
+        "no_repeat_ngram_size": decode.no_repeat_ngram,
+        "repetition_penalty": decode.repetition_penalty,
+        "disable_unk": decode.forbid_unknown,
+    }
+    if decode.beam_size > 1:
+        options["patience"] = PATIENCE if decode.patience is None else decode.patience
+    else:
+        options["length_penalty"] = 0.0
+    if decode.draws:
+        options["sampling_topk"] = decode.top_k or 0
+        options["sampling_topp"] = decode.top_p
+        options["sampling_temperature"] = decode.temperature
+    return options
+
+
+def check_options(decode: DecodeConfig) -> None:
+    """Refuse options that CTranslate2 does not have, or by which it would find something else.
+
+    Raises:
+        ValueError: naming the option, and what to do.
+    """
+    lacks = {
+        "coverage_penalty": decode.coverage_penalty != 0,
+        "forbidden": bool(decode.forbidden),
+        "unknown_penalty": decode.unknown_penalty != 0,
+        "replace_unknown": decode.replace_unknown,
+        "min_p": decode.min_p != 0,
+        "alignments": decode.alignments,
+        "ordered_phrases": decode.ordered_phrases,
+    }
+    for name, wanted in lacks.items():
+        if wanted:
+            raise ValueError(
+                f"{name}={getattr(decode, name)} is not something that CTranslate2 does as this package does it; leave "
+                "it out, or take the backend torch"
+            )
+    if decode.penalty_form is PenaltyForm.gnmt and decode.beam_size > 1 and decode.length_penalty != 0:
+        raise ValueError(
+            "penalty_form=gnmt is not one that CTranslate2 has; give penalty_form=power (on the command line "
+            "--penalty-form power), beam_size=1, or take the backend torch"
+        )
+
+
+def _check_part(part: Part, decode: DecodeConfig) -> None:
+    """Refuse a line that asks for what CTranslate2 does not do.
+
+    Raises:
+        ValueError: with the number of the line.
+    """
+    if part.phrases:
+        raise ValueError(
+            f"line {part.number} has phrases that its translation must contain, which CTranslate2 does not search for; "
+            "take the backend torch"
+        )
+    penalized = decode.penalty_form is not PenaltyForm.none and decode.length_penalty != 0
+    if part.prefix and not part.forced and decode.beam_size > 1 and penalized:
+        raise ValueError(
+            f"line {part.number} has a prefix, which CTranslate2 leaves out of the scores that its beam goes by, so "
+            f"that length_penalty={decode.length_penalty} would choose otherwise; give length_penalty=0, beam_size=1, "
+            "or take the backend torch"
+        )
