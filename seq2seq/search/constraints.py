@@ -52,8 +52,8 @@ class _State(NamedTuple):
     """How often it has each phrase."""
     matches: frozenset[_Match]
     """Of phrases that it does not have often enough."""
-    last: int | None
-    """Its last piece."""
+    in_word: bool
+    """Whether its last piece ends in a word."""
 
 
 class Constraints:
@@ -91,7 +91,7 @@ class Constraints:
         self._ends = list(ends)
         words = words or WordPieces()
         self._sentences = [_Tracker(wanted, words, ordered=ordered) for wanted in phrases]
-        self._known: dict[int, dict[tuple[int, tuple[int, ...]], _State]] = {}
+        self._known: dict[int, dict[tuple[int, tuple[int, ...]], int]] = {}
 
     def __call__(self, rows: Rows, log_probs: Float[Tensor, "R V"]) -> None:
         """Forbid the end to hypotheses that do not have everything."""
@@ -117,7 +117,7 @@ class Constraints:
         if not tracker.total:
             return 0
         if not len(ids):
-            return tracker.value(tracker.start)
+            return tracker.value(START)
         return tracker.value(tracker.after(self._state(sentence, tuple(ids[:-1])), ids[-1]))
 
     def total(self, sentence: int) -> int:
@@ -128,15 +128,15 @@ class Constraints:
         """How many pieces the hypothesis still needs, in the shortest spellings, if no two phrases overlap."""
         return self._sentences[sentence].shortest_rest(self._state(sentence, tuple(ids)))
 
-    def _followed(self, rows: Rows) -> Iterator[tuple[int, "_Tracker", _State]]:
-        """Each row whose sentence has phrases, and what it has of them."""
+    def _followed(self, rows: Rows) -> Iterator[tuple[int, "_Tracker", int]]:
+        """Each row whose sentence has phrases, and its state."""
         held = [(row, sentence) for row, sentence in enumerate(rows.sentences.tolist()) if self.total(sentence)]
         ids = rows.ids.tolist() if held else []
         for row, sentence in held:
             yield row, self._sentences[sentence], self._state(sentence, tuple(ids[row]))
 
-    def _state(self, sentence: int, ids: tuple[int, ...]) -> _State:
-        """What a hypothesis has, worked out from the one that it continues if that is still known."""
+    def _state(self, sentence: int, ids: tuple[int, ...]) -> int:
+        """The state of a hypothesis, worked out from that of the one that it continues if that is still known."""
         known = self._known.setdefault(len(ids), {})
         state = known.get((sentence, ids))
         if state is None:
@@ -145,7 +145,7 @@ class Constraints:
             if state is not None:
                 state = tracker.after(state, ids[-1])
             else:
-                state = tracker.start
+                state = START
                 for piece in ids:
                     state = tracker.after(state, piece)
             known[sentence, ids] = state
@@ -154,8 +154,12 @@ class Constraints:
         return state
 
 
+START = 0
+"""State of a hypothesis without pieces."""
+
+
 class _Tracker:
-    """Follows what hypotheses of one sentence have, piece by piece."""
+    """Follows what hypotheses of one sentence have, from state to state. States are numbered as they come up."""
 
     def __init__(self, wanted: Sequence[Phrase], words: WordPieces, *, ordered: bool) -> None:
         for phrase in wanted:
@@ -167,9 +171,31 @@ class _Tracker:
         self._words = words
         self._ordered = ordered
         self.total = sum(times * worth for times, worth in zip(self._times, self._worth, strict=True))
-        self.start = _State((0,) * len(self._phrases), frozenset(), None)
+        self._states: list[_State] = []
+        self._values: list[int] = []
+        self._numbers: dict[_State, int] = {}
+        self._followed: dict[tuple[int, int], int] = {}
+        self._number(_State((0,) * len(self._phrases), frozenset(), in_word=False))
 
-    def after(self, state: _State, piece: int) -> _State:
+    def after(self, state: int, piece: int) -> int:
+        """The state when that piece has followed."""
+        found = self._followed.get((state, piece))
+        if found is None:
+            found = self._followed[state, piece] = self._number(self._follow(self._states[state], piece))
+        return found
+
+    def value(self, state: int) -> int:
+        """Pieces that a hypothesis has which might end here."""
+        return self._values[state]
+
+    def _number(self, state: _State) -> int:
+        if state not in self._numbers:
+            self._numbers[state] = len(self._states)
+            self._states.append(state)
+            self._values.append(self._value(state))
+        return self._numbers[state]
+
+    def _follow(self, state: _State, piece: int) -> _State:
         """What a hypothesis has when that piece has followed."""
         counts = list(state.counts) if piece in self._words.continuing else self._confirmed(state)
         # What began inside an occurrence that has now been counted overlaps it.
@@ -183,22 +209,23 @@ class _Tracker:
                 matches |= {
                     _Match(phrase, number, 1)
                     for number, spelling in enumerate(self._phrases[phrase])
-                    if spelling.pieces[0] == piece and self._may_begin(spelling, state.last)
+                    if spelling.pieces[0] == piece and not (spelling.whole_start and state.in_word)
                 }
         whole = {match.phrase for match in matches if self._next(match) is None and not self._waits(match)}
         for phrase in whole:
             counts[phrase] += 1
-        return _State(tuple(counts), frozenset(match for match in matches if match.phrase not in whole), piece)
+        left = frozenset(match for match in matches if match.phrase not in whole)
+        return _State(tuple(counts), left, piece in self._words.opening)
 
-    def value(self, state: _State) -> int:
-        """Pieces that a hypothesis has which might end here."""
+    def _value(self, state: _State) -> int:
         counts = self._confirmed(state)
         had = sum(count * worth for count, worth in zip(counts, self._worth, strict=True))
         begun = [match.length for match in state.matches if counts[match.phrase] == state.counts[match.phrase]]
         return had + max(begun, default=0)
 
-    def shortest_rest(self, state: _State) -> int:
+    def shortest_rest(self, number: int) -> int:
         """Pieces that complete what has begun, the one phrase that is nearest to its end, and all that has not."""
+        state = self._states[number]
         counts = self._confirmed(state)
         fresh = [min(len(spelling.pieces) for spelling in phrase) for phrase in self._phrases]
         gains = [
@@ -209,8 +236,9 @@ class _Tracker:
         missing = zip(self._times, counts, fresh, strict=True)
         return sum((times - count) * pieces for times, count, pieces in missing) - max([0, *gains])
 
-    def wanted(self, state: _State) -> list[int]:
+    def wanted(self, number: int) -> list[int]:
         """Pieces by which phrases begin or go on."""
+        state = self._states[number]
         counts = self._confirmed(state)
         going_on = [self._next(match) for match in state.matches if self._is_open(match.phrase, counts)]
         begun = [
@@ -218,7 +246,7 @@ class _Tracker:
             for phrase in range(len(self._phrases))
             if self._is_open(phrase, counts)
             for spelling in self._phrases[phrase]
-            if self._may_begin(spelling, state.last)
+            if not (spelling.whole_start and state.in_word)
         ]
         return sorted({piece for piece in [*going_on, *begun] if piece is not None})
 
@@ -242,7 +270,3 @@ class _Tracker:
         """Whether the phrase is still to come, and now."""
         missing = counts[phrase] < self._times[phrase]
         return missing and (not self._ordered or phrase == sum(counts))
-
-    def _may_begin(self, spelling: Spelling, last: int | None) -> bool:
-        """Whether that spelling can stand behind the last piece."""
-        return not spelling.whole_start or last is None or last not in self._words.opening
