@@ -62,9 +62,14 @@ class Decoder(Stack[CrossBlock]):
         places = Places.span(cache.length, cache.length + num_positions, tokens.device)
         x = self.embedding(tokens, places)
         rotation = self.rotation(places, x)
+        attended = state.attended
         for number, (layer, source) in enumerate(zip(self.blocks(), state.cross_attention, strict=True)):
+            if attended is not None and number == attended.layer:
+                attended = attended.plus(
+                    layer.step_weights(x, cache, number, source, state.cross_mask, state.layout, rotation)
+                )
             x, cache = layer.step(x, cache, number, source, state.cross_mask, state.layout, rotation)
-        return self.final_norm(x), replace(state, cache=cache.advance(num_positions))
+        return self.final_norm(x), replace(state, cache=cache.advance(num_positions), attended=attended)
 
 
 def _decoded(

@@ -14,9 +14,9 @@ Source:
     Radford et al. 2018 (GPT); Liu et al. 2018, arXiv:1801.10198, section 4.2.3 (source, separator, target in a row).
 """
 
-import torch
 from itertools import islice
 
+import torch
 from torch import cat, nn
 from torch.nn.functional import pad
 
@@ -193,8 +193,11 @@ class DecoderOnly(Transformer):
         """The output at the next positions, and the state with them added."""
         x = self.decoder.embedding(ids, places)
         rotation = self.decoder.rotation(places, x)
-        cache = state.cache
+        cache, attended = state.cache, state.attended
         for number, block in enumerate(self.decoder.blocks()):
+            if attended is not None and number == attended.layer:
+                source = padding_mask(state.valid[:, : state.shared])
+                attended = attended.plus(block.step_weights(x, cache, number, source, rotation))
             x, cache = block.step(x, cache, number, mask, rotation)
         return self.decoder.final_norm(x), CausalState(
             cache=cache.advance(ids.shape[1]),
@@ -202,6 +205,7 @@ class DecoderOnly(Transformer):
             next_place=state.next_place + valid.sum(1, keepdim=True),
             shared=state.shared,
             places=state.places,
+            attended=attended,
         )
 
     @property

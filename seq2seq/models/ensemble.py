@@ -10,6 +10,7 @@ from torch import nn
 
 from seq2seq.config import Average
 from seq2seq.models.transformer import Transformer
+from seq2seq.nn.attended import Attended
 from seq2seq.nn.cache import CausalState, DecoderState
 from seq2seq.shapes import Bool, Float, Int, Tensor
 
@@ -25,6 +26,16 @@ class EnsembleState:
     ) -> "EnsembleState":
         """Every member's state of hypotheses `rows` of the sentences that go on."""
         return EnsembleState(tuple(member.select(rows, sentences, places) for member in self.members))
+
+    @property
+    def attended(self) -> Attended | None:
+        """What the first member has looked at."""
+        return self.members[0].attended
+
+    def watch(self, layer: int, head: int | None) -> "EnsembleState":
+        """The same, the attention of a layer of the first member added up from now on."""
+        first, *others = self.members
+        return EnsembleState((first.watch(layer, head), *others))
 
     def num_bytes(self) -> int:
         """Bytes that the buffers of all members take."""

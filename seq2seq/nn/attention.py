@@ -310,6 +310,20 @@ class CrossAttention(_Attention):
         """The attention weights of all target positions over the source."""
         return attention_weights(self.queries(x), source.key, mask)
 
+    def step_weights(
+        self,
+        x: Float[Tensor, "R T D"],
+        source: KeyValue,
+        mask: Bool[Tensor, "B 1 1 S"],
+        layout: Layout | None,
+    ) -> Float[Tensor, "R H T S"]:
+        """The attention weights of the next target positions, of rows as in `step`."""
+        num_sentences, rows = source.key.shape[0], x if layout is None else x.index_select(0, layout.row_at)
+        width = len(rows) // num_sentences
+        weights = self.weights(rows.reshape(num_sentences, width * x.shape[1], x.shape[2]), source, mask)
+        weights = weights.view(*weights.shape[:2], width, x.shape[1], -1).transpose(1, 2).flatten(0, 1)
+        return weights if layout is None else weights.index_select(0, layout.place_of)
+
 
 def _head_norm(heads: Heads) -> nn.Module:
     """The norm over a head's width, or nothing."""

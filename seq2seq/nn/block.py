@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from seq2seq.config import Activation, NormKind, NormPlacement
-from seq2seq.nn.attention import CrossAttention, Heads, SelfAttention
+from seq2seq.nn.attention import CrossAttention, Heads, SelfAttention, attention_weights
 from seq2seq.nn.cache import Cache, KeyValue, Layout
 from seq2seq.nn.dropout import Dropout
 from seq2seq.nn.feed_forward import FeedForward
@@ -102,6 +102,19 @@ class Block(nn.Module):
         attended, cache = self.self_attention.step(normed, cache, layer, mask, rotation)
         return self.fed_forward(self.attended(x, attended)), cache
 
+    def step_weights(
+        self,
+        x: Float[Tensor, "R T D"],
+        cache: Cache,
+        layer: int,
+        source_mask: Bool[Tensor, "R 1 1 P"],
+        rotation: Rotation | None = None,
+    ) -> Float[Tensor, "R H T P"]:
+        """How much the next T positions, given to `step`, look at the first P; rows sum to 1 over these."""
+        normed = self.residual.before(x, self.self_attention_norm)
+        query, _, _ = self.self_attention.project(normed, rotation)
+        return attention_weights(query, cache.seen(layer, source_mask.shape[3]).key, source_mask)
+
     def attended(self, x: Float[Tensor, "B T D"], out: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """Input and output of self-attention together."""
         return self._added(x, out, self.self_attention_norm)
@@ -154,6 +167,23 @@ class CrossBlock(Block):
         norm = self.cross_attention_norm
         seen = self.cross_attention.step(self.residual.before(x, norm), source, source_mask, layout)
         return self.fed_forward(self._added(x, seen, norm)), cache
+
+    def step_weights(  # type: ignore[override]
+        self,
+        x: Float[Tensor, "R T D"],
+        cache: Cache,
+        layer: int,
+        source: KeyValue,
+        source_mask: Bool[Tensor, "B 1 1 S"],
+        layout: Layout | None = None,
+        rotation: Rotation | None = None,
+    ) -> Float[Tensor, "R H T S"]:
+        """How much the next T positions look at the source in `step`, which is to be given the same afterwards."""
+        normed = self.residual.before(x, self.self_attention_norm)
+        # what this sets in the cache, `step` sets again
+        attended, _ = self.self_attention.step(normed, cache, layer, rotation=rotation)
+        normed = self.residual.before(self.attended(x, attended), self.cross_attention_norm)
+        return self.cross_attention.step_weights(normed, source, source_mask, layout)
 
     def crossed(
         self, x: Float[Tensor, "R T D"], source: KeyValue, source_mask: Bool[Tensor, "B 1 1 S"] | PackedMask

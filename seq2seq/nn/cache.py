@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from seq2seq.nn.attended import Attended, all_but_last
 from seq2seq.shapes import Bool, Float, Int, Tensor
 
 BLOCK = 32
@@ -176,6 +177,7 @@ class DecoderState:
         cross_mask: [B, 1, 1, S], True where a source position is real.
         layout: Which rows belong to which sentence; None for equally many of each, sentence by sentence.
         places: The rows of `cross_attention` that the sentences have which go on; None for all of them.
+        attended: What a layer has looked at, if that is watched.
     """
 
     cache: Cache
@@ -183,11 +185,16 @@ class DecoderState:
     cross_mask: Tensor
     layout: Layout | None = None
     places: Tensor | None = None
+    attended: Attended | None = None
 
     @property
     def length(self) -> int:
         """Target positions in the cache."""
         return self.cache.length
+
+    def watch(self, layer: int, head: int | None) -> "DecoderState":
+        """The same, the attention of a layer added up from now on: before the first piece, one row a sentence."""
+        return replace(self, attended=Attended.nothing(all_but_last(self.cross_mask[:, 0, 0]), layer, head))
 
     def select(
         self, rows: Int[Tensor, " R2"], sentences: Int[Tensor, " B2"], places: Int[Tensor, " R2"] | None = None
@@ -211,7 +218,8 @@ class DecoderState:
         if places is not None:
             where = places.cpu() if everyone else kept.cpu()[places.cpu()]
             layout = Layout.of(where.numpy(), total, device)
-        return DecoderState(self.cache.select(rows), cross, mask, layout, None if everyone else kept)
+        attended = None if self.attended is None else self.attended.select(rows)
+        return DecoderState(self.cache.select(rows), cross, mask, layout, None if everyone else kept, attended)
 
     def num_bytes(self) -> int:
         """Bytes that the buffers take."""
@@ -230,6 +238,7 @@ class CausalState:
         next_place: [R, 1], the position, counted from a row's first real piece, of the piece that comes next.
         shared: So many positions at the beginning are the same in all rows of a sentence.
         places: [R], on the CPU, the place of each row's sentence.
+        attended: What a layer has looked at, if that is watched.
     """
 
     cache: Cache
@@ -237,11 +246,16 @@ class CausalState:
     next_place: Tensor
     shared: int
     places: Tensor
+    attended: Attended | None = None
 
     @property
     def length(self) -> int:
         """Positions in the cache."""
         return self.cache.length
+
+    def watch(self, layer: int, head: int | None) -> "CausalState":
+        """The same, the attention of a layer added up from now on: after the source, one row a sentence."""
+        return replace(self, attended=Attended.nothing(self.valid, layer, head))
 
     def select(
         self, rows: Int[Tensor, " R2"], sentences: Int[Tensor, " B2"], places: Int[Tensor, " R2"] | None = None
@@ -264,7 +278,12 @@ class CausalState:
         cache = self.cache.select(rows, self.shared, same)
         rows = rows.to(device)
         return CausalState(
-            cache, self.valid.index_select(0, rows), self.next_place.index_select(0, rows), self.shared, places
+            cache,
+            self.valid.index_select(0, rows),
+            self.next_place.index_select(0, rows),
+            self.shared,
+            places,
+            None if self.attended is None else self.attended.select(rows),
         )
 
     def num_bytes(self) -> int:
