@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import cast
 
 import torch
@@ -57,7 +58,7 @@ class Ensemble(nn.Module):
         ValueError: if there is no member, weights do not fit, or vocabularies or devices differ.
 
     Source:
-        Genest and Zidek 1986, "Combining probability distributions", section 3: the linear opinion pool (mean of
+        Genest and Zidek 1986, "Combining probability distributions": the linear opinion pool (mean of
         probabilities) and the logarithmic opinion pool (of log-probabilities, renormalised).
     """
 
@@ -134,7 +135,7 @@ class Ensemble(nn.Module):
         constants = [own.logsumexp(-1, keepdim=True) for own in rows]
         mean_constant = _weighted_sum(constants, self.weights)
         rows = [own - (constant - mean_constant) for own, constant in zip(rows, constants, strict=True)]
-        best = torch.stack(rows).amax(0)
+        best = reduce(torch.maximum, rows)
         best = best.masked_fill(best == -torch.inf, 0.0)  # where all members give 0
         return _weighted_sum([(own - best).exp() for own in rows], self.weights).log() + best
 
