@@ -66,7 +66,10 @@ class Constraints:
 
     What a hypothesis has is told by its pieces alone: the pieces of every phrase that it contains, and of one more that
     its last pieces have begun, the longest. If that is not gone on with, or a word goes on behind a phrase that ends in
-    whole words, it is lost. A phrase counts as many pieces as its longest spelling.
+    whole words, it is lost. A phrase counts as many pieces as its longest spelling. As long as a spelling of each
+    phrase may begin behind any piece, every hypothesis can get one piece more by one that is `wanted`. So a beam of any
+    size, of which those that have most always get a place, finds one with all phrases if the maximum length has room
+    for their longest spellings and EOS, and no rule forbids them.
 
     Source:
         Post and Vilar 2018, arXiv:1804.06609, section 3. Deviations: theirs takes a phrase that has begun for the only
@@ -218,10 +221,30 @@ class _Tracker:
         return _State(tuple(counts), left, piece in self._words.opening)
 
     def _value(self, state: _State) -> int:
-        counts = self._confirmed(state)
-        had = sum(count * worth for count, worth in zip(counts, self._worth, strict=True))
-        begun = [match.length for match in state.matches if counts[match.phrase] == state.counts[match.phrase]]
-        return had + max(begun, default=0)
+        """Pieces that the hypothesis has, such that there is always one that it would have one more by.
+
+        Either no word goes on behind what waits for that, or one does: what has begun counts where it agrees.
+        """
+        confirmed = self._confirmed(state)
+        apart = self._longest_begun(state, confirmed, joined=False)
+        joined = self._longest_begun(state, state.counts, joined=True)
+        return max(self._worth_of(confirmed) + apart, self._worth_of(state.counts) + joined)
+
+    def _longest_begun(self, state: _State, counts: Sequence[int], *, joined: bool) -> int:
+        """Pieces of the longest phrase that has begun and goes on with a piece that goes on with a word, or not."""
+        return max(
+            (
+                match.length
+                for match in state.matches
+                if self._next(match) is not None
+                and (self._next(match) in self._words.continuing) == joined
+                and counts[match.phrase] == state.counts[match.phrase]
+            ),
+            default=0,
+        )
+
+    def _worth_of(self, counts: Sequence[int]) -> int:
+        return sum(count * worth for count, worth in zip(counts, self._worth, strict=True))
 
     def shortest_rest(self, number: int) -> int:
         """Pieces that complete what has begun, the one phrase that is nearest to its end, and all that has not."""

@@ -219,7 +219,7 @@ def test_a_narrow_beam_finds_a_hypothesis_with_the_phrases_whenever_there_is_roo
     table = RandomTable(seed, vocab_size=FIRST + 8, spread=spread)
     constraints = Constraints([phrases], [EOS], words=words, ordered=ordered)
     found = search(
-        table, constraints, [constraints.total(0) + 2], beam_size=beam_size, n_best=1, penalty=LengthPenalty()
+        table, constraints, [constraints.total(0) + 1], beam_size=beam_size, n_best=1, penalty=LengthPenalty()
     )[0]
     assert contains_all(phrases, found[0].ids, words, ordered=ordered)
 

@@ -244,6 +244,27 @@ def test_whatever_piece_gives_a_hypothesis_more_is_wanted(
     assert more <= set(constraints.wanted(rows(ids))[0])
 
 
+@settings(max_examples=40, deadline=None)
+@given(drawn=PHRASES, ids=st.lists(PIECES, max_size=6), sets=SETS, ordered=st.booleans())
+def test_there_is_always_a_wanted_piece_that_gives_more_if_phrases_may_begin_anywhere(
+    drawn: Drawn, ids: list[int], sets: tuple[frozenset[int], frozenset[int]], ordered: bool
+) -> None:
+    opening, continuing = sets
+    words = WordPieces(opening, continuing - {pieces[0] for one in drawn for pieces, *_ in one})
+    phrases = made([[(pieces, False, end) for pieces, _, end in one] for one in drawn])
+    constraints = alone(phrases, words=words, ordered=ordered)
+    had = constraints.met(0, ids)
+    assert had == constraints.total(0) or any(
+        constraints.met(0, [*ids, piece]) > had for piece in wanted(constraints, ids)
+    )
+
+
+def test_what_a_word_that_goes_on_would_cost_is_not_counted_twice() -> None:
+    two = alone([whole(A), (Spelling((A, D), whole_end=True),)], words=WORDS)
+    assert mets(two, [A, D, E, A]) == [0, 1, 2, 2, 3]
+    assert mets(two, [A, E, A, D]) == [0, 1, 1, 2, 3]
+
+
 @settings(max_examples=25, deadline=None)
 @given(drawn=PHRASES, ids=st.lists(PIECES, max_size=8), sets=SETS)
 def test_what_a_hypothesis_has_does_not_depend_on_what_was_asked_before(
