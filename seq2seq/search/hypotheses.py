@@ -182,8 +182,8 @@ def dead_end(sentence: int) -> ValueError:
     """The error for a sentence whose hypotheses cannot be continued."""
     return ValueError(
         f"sentence {sentence} has no hypothesis: every piece that its limits allow has probability 0, expected at "
-        "least one; look at the suppressed ids, the minimum length, the prefix, the rules that forbid pieces, the phrases "
-        "that it must contain and the model's infinite logits"
+        "least one; look at the suppressed ids, the minimum length, the prefix, the phrases that it must contain, the "
+        "rules that forbid pieces and the model's infinite logits"
     )
 
 
