@@ -184,8 +184,8 @@ class ForbiddenPhrases:
 
     What would complete it is forbidden, and that is known when the words end: "cat" is forbidden by forbidding what is
     no letter, and EOS, behind its letters, so that "cats" remains possible. A piece behind which a hypothesis could not
-    end before its maximum length is forbidden too, so this rule alone never leads to a dead end. What a forced prefix
-    has of a phrase counts; a phrase that it contains is let pass, together with an end that it leaves no other way.
+    end before its maximum length is forbidden too, so this rule does not lead to dead ends. What a forced prefix has of
+    a phrase counts; a phrase that is whole inside the prefix is let pass.
 
     A search with a single hypothesis has no way back: once it has "cat", which was to be followed by a space, it would
     go on with the least bad letters. It is to be cautious, and to take the end of a piece for the end of a word. Then
