@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from seq2seq.bundle import Bundle, save_bundle
-from seq2seq.config import Average, DecodeConfig, TokenizerConfig
+from seq2seq.config import Average, DecodeConfig, TokenizerConfig, Utility
 from seq2seq.models import build_model
 from seq2seq.text.tokenizer_training import train_tokenizer
 from seq2seq.translator import Request, Translator
@@ -27,15 +27,19 @@ def other_bundle(tiny_bundle: Bundle, families: Callable) -> Bundle:
     return dataclasses.replace(tiny_bundle, model=model, model_config=config)
 
 
-@pytest.mark.parametrize("average", BOTH)
+OPTIONS: list[dict[str, object]] = [
+    {"beam_size": 5, "n_best": 3},
+    {"beam_size": 1},
+    {"beam_size": 1, "n_best": 2, "temperature": 1.0},
+    {"beam_size": 1, "repetition_penalty": 1.3},
+    {"beam_size": 3, "coverage_penalty": 0.4},
+    {"beam_size": 3, "n_best": 2, "mbr": Utility.chrf},
+    {"beam_size": 2, "no_repeat_ngram": 2, "alignments": True, "replace_unknown": True},
+]
+
+
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"beam_size": 5, "n_best": 3},
-        {"beam_size": 1},
-        {"beam_size": 1, "n_best": 2, "temperature": 1.0},
-        {"beam_size": 1, "repetition_penalty": 1.3},
-    ],
+    ("average", "options"), [*((Average.probability, one) for one in OPTIONS), (Average.log_probability, OPTIONS[0])]
 )
 def test_an_ensemble_of_a_model_with_itself_answers_as_the_model_alone(tiny_bundle, average, options):
     decode = dataclasses.replace(DecodeConfig(max_length=9), **options)
@@ -43,9 +47,12 @@ def test_an_ensemble_of_a_model_with_itself_answers_as_the_model_alone(tiny_bund
     twice = Translator([tiny_bundle, tiny_bundle], average=average).translate(LINES, decode)
     for found, expected in zip(twice, alone, strict=True):
         assert [one.ids for one in found.candidates] == [one.ids for one in expected.candidates]
+        assert [one.text for one in found.candidates] == [one.text for one in expected.candidates]
         for one, other in zip(found.candidates, expected.candidates, strict=True):
             assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-10)
             assert one.score == pytest.approx(other.score, abs=1e-10)
+            assert one.piece_links == other.piece_links
+            assert one.utility == pytest.approx(other.utility, abs=1e-10)
 
 
 @pytest.mark.parametrize("average", BOTH)
