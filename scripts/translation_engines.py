@@ -50,12 +50,13 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Ours:
-    """This package's own engine."""
+    """This package's own engine, with all pieces or with those of the bundle's shortlist."""
 
     bundle: str
     threads: int
     device: str = "cpu"
     batch_tokens: int | None = None
+    shortlist: bool = False
 
     def load(self) -> Engine:
         import torch
@@ -63,7 +64,19 @@ class Ours:
         from seq2seq.translator import Translator
 
         torch.set_num_threads(self.threads)
-        return _Own(Translator.load(self.bundle, self.device), self.batch_tokens)
+        return _Own(Translator.load(self.bundle, self.device), self)
+
+
+@dataclass(frozen=True)
+class Backend:
+    """CTranslate2 by way of this package, as `seq2seq translate --backend ctranslate2` does it."""
+
+    bundle: str
+    threads: int
+    compute: str = "int8"
+
+    def load(self) -> Engine:
+        return _Backend(self)
 
 
 @dataclass(frozen=True)
@@ -94,8 +107,8 @@ class HuggingFace:
 class _Own:
     """This package's translator."""
 
-    def __init__(self, translator: Any, batch_tokens: int | None) -> None:
-        self.translator, self.batch_tokens = translator, batch_tokens
+    def __init__(self, translator: Any, wanted: Ours) -> None:
+        self.translator, self.wanted = translator, wanted
         self.device = str(translator.device)
 
     def translate(self, lines: Sequence[str], search: Search) -> list[Answer]:
@@ -105,23 +118,57 @@ class _Own:
         return [Answer(answer.text, len(answer.ids)) for answer in found]
 
     def options(self, search: Search) -> "DecodeConfig":
-        """The options of this package that say what is wanted."""
-        from seq2seq.config import DecodeConfig, PenaltyForm
-
+        """What is wanted, in the options of this package."""
         own = self.translator.bundle.decode
-        tokens = self.batch_tokens or own.batch_tokens
+        tokens = self.wanted.batch_tokens or own.batch_tokens
         if search.own_rule:
             return replace(own, beam_size=search.beam_size, n_best=1, batch_tokens=tokens)
-        return DecodeConfig(
-            beam_size=search.beam_size,
-            penalty_form=PenaltyForm.power,
-            length_penalty=1.0,
-            patience=1.0 if search.beam_size > 1 else None,
-            min_length=2,  # one piece and EOS, as others have it
-            max_length=search.most_pieces,
-            max_length_factor=float(search.most_pieces),
-            batch_tokens=tokens,
+        return replace(our_options(search), batch_tokens=tokens, shortlist=self.wanted.shortlist)
+
+
+def our_options(search: Search) -> "DecodeConfig":
+    """The search that all engines have in common, in the options of this package."""
+    from seq2seq.config import DecodeConfig, PenaltyForm
+
+    return DecodeConfig(
+        beam_size=search.beam_size,
+        penalty_form=PenaltyForm.power,
+        length_penalty=1.0,
+        patience=1.0 if search.beam_size > 1 else None,
+        min_length=2,  # one piece and EOS, as others have it
+        max_length=search.most_pieces,
+        max_length_factor=float(search.most_pieces),
+    )
+
+
+class _Backend:
+    """CTranslate2 by way of this package; for single lines it is set up otherwise."""
+
+    device = "cpu"
+
+    def __init__(self, wanted: Backend) -> None:
+        self.wanted = wanted
+        self.engines = {False: self._engine(alone=False)}
+
+    def _engine(self, alone: bool) -> Any:
+        from seq2seq.translator.ctranslate2_engine import CTranslate2Engine
+
+        return CTranslate2Engine.load(
+            self.wanted.bundle,
+            our_options(Search(1, 2)),
+            compute=self.wanted.compute,
+            device="cpu",
+            threads=self.wanted.threads,
+            one_by_one=alone,
+            details=False,
         )
+
+    def translate(self, lines: Sequence[str], search: Search) -> list[Answer]:
+        if search.alone not in self.engines:
+            self.engines[search.alone] = self._engine(search.alone)
+        engine, decode = self.engines[search.alone], our_options(search)
+        jobs = [[line] for line in lines] if search.alone else [list(lines)]
+        return [Answer(found.text, len(found.ids)) for job in jobs for found in engine.translate(job, decode)]
 
 
 class _Driven:
@@ -203,7 +250,7 @@ class _Generate:
         return [answers[place] for place in range(len(order))]
 
 
-Wanted = Ours | CTranslate2 | HuggingFace
+Wanted = Ours | Backend | CTranslate2 | HuggingFace
 
 _loaded: dict[Wanted, Engine] = {}
 """What this process has loaded."""

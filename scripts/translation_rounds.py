@@ -4,11 +4,12 @@ import argparse
 import importlib.util
 import os
 import shlex
+import shutil
 import subprocess
 import time
 from collections import defaultdict
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import measuring
@@ -64,19 +65,31 @@ class Plan:
     def _choose(self) -> None:
         """Find out which engines can be had."""
         args = self.args
-        self.wanted["ours"] = engines.Ours(args.model, args.threads, args.device, args.batch_tokens)
-        for name, kind in (("ctranslate2", "float32"), ("ctranslate2_int8", "int8")):
-            if self._has(name, "ctranslate2"):
-                self._convert(name, kind)
-                self.wanted[name] = engines.CTranslate2(str(self.folder / name), args.threads, kind, args.peer_batch)
+        ours = engines.Ours(args.model, args.threads, args.device, args.batch_tokens)
+        self.wanted["ours"] = ours
+        if (Path(args.model) / "shortlist.safetensors").exists():
+            self.wanted["shortlist"] = replace(ours, shortlist=True)
+        else:
+            self.missing["shortlist"] = "the bundle has no shortlist; make one with seq2seq data shortlist"
+        self._choose_ctranslate2()
         if self._has("hugging_face", "hugging_face"):
-            folder = args.hugging_face
-            if folder is None:
-                folder = str(self.folder / "hugging_face")
-                self._convert("hugging_face", None)
-            self.wanted["hugging_face"] = engines.HuggingFace(folder, args.threads, args.peer_batch)
-        for name in self.missing:
-            self.wanted.pop(name, None)
+            folder = args.hugging_face or self._converted("hugging_face", None)
+            if folder is not None:
+                self.wanted["hugging_face"] = engines.HuggingFace(folder, args.threads, args.peer_batch)
+
+    def _choose_ctranslate2(self) -> None:
+        """CTranslate2 by itself in two precisions, and in one of them by way of this package."""
+        args = self.args
+        for name, kind in (("ctranslate2", "float32"), ("ctranslate2_int8", "int8")):
+            folder = self._converted(name, kind) if self._has(name, "ctranslate2") else None
+            if folder is not None:
+                self.wanted[name] = engines.CTranslate2(folder, args.threads, kind, args.peer_batch)
+        if "ctranslate2_int8" in self.missing:
+            self.missing["backend_int8"] = self.missing["ctranslate2_int8"]
+            return
+        # a copy, as conversions are kept beside the bundle
+        bundle = shutil.copytree(args.model, self.folder / "bundle", ignore=shutil.ignore_patterns("ctranslate2"))
+        self.wanted["backend_int8"] = engines.Backend(str(bundle), args.threads)
 
     def _has(self, name: str, peer: str) -> bool:
         """Whether an engine is to be measured and can be; if not, the reason is noted."""
@@ -89,12 +102,15 @@ class Plan:
             self.missing[name] = "peers are measured on the CPU; give --device cpu"
         return name not in self.missing
 
-    def _convert(self, name: str, kind: str | None) -> None:
-        """Make a peer's model of the bundle; if that cannot be, the reason is noted."""
+    def _converted(self, name: str, kind: str | None) -> str | None:
+        """The folder of a peer's model, made of the bundle; None if there cannot be one, with the reason noted."""
+        folder = str(self.folder / name)
         try:
-            measuring.in_fresh_process(convert, self.args.model, str(self.folder / name), kind)
+            measuring.in_fresh_process(convert, self.args.model, folder, kind)
         except ValueError as error:
             self.missing[name] = str(error)
+            return None
+        return folder
 
     def ratios(self) -> list[Ratio]:
         """What is compared with what."""
@@ -104,8 +120,12 @@ class Plan:
             for how in ("batch", "single")
             for name, other in ((beam, beam), ("greedy", "greedy"), (f"{beam}_own_stop", beam))
         ]
-        for name in (beam, "greedy"):
-            found.append(Ratio(f"ratio_hugging_face_{name}", f"batch_{name}", "hugging_face"))
+        for name, backend in ((beam, "ratio_backend_int8"), ("greedy", "ratio_backend_int8_greedy")):
+            found += [
+                Ratio(backend, f"batch_{name}", "ctranslate2_int8", engine="backend_int8"),
+                Ratio(f"ratio_shortlist_{name}", f"batch_{name}", "ctranslate2", engine="shortlist"),
+                Ratio(f"ratio_hugging_face_{name}", f"batch_{name}", "hugging_face"),
+            ]
         peers = dict.fromkeys(["joeynmt", *(name for name, _ in self.args.peer_command)])
         return [*found, *(Ratio(f"ratio_{name}_{beam}", f"batch_{beam}", name) for name in peers)]
 

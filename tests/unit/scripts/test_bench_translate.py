@@ -1,16 +1,19 @@
 """scripts/bench_translate.py: that it runs, what it prints, and that it counts what it says."""
 
 import dataclasses
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from seq2seq.bundle import Bundle, save_bundle
 from seq2seq.config import ModelConfig, PositionKind
+from seq2seq.corpus.shortlist import Shortlist, write_shortlist
 from seq2seq.models import build_model
 
 Script = Callable[[str], Any]
@@ -33,6 +36,19 @@ def text(tiny_lines: list[str], tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def with_shortlist(tiny_bundle: Bundle, tiny_bundle_folder: Path, tmp_path: Path) -> Path:
+    """The tiny bundle with a shortlist that leaves the last ten pieces out."""
+    tokenizer = tiny_bundle.source_tokenizer
+    none = np.full((tokenizer.vocab_size, 1), -1, dtype=np.int32)
+    always = np.arange(tokenizer.vocab_size - 10, dtype=np.int32)
+    sums = (tokenizer.sha256, tokenizer.sha256)
+    shortlist = Shortlist(tokenizer.vocab_size, none, none[:, 0], np.zeros(0, dtype=np.int32), always, sums)
+    folder: Path = shutil.copytree(tiny_bundle_folder, tmp_path / "with shortlist")
+    write_shortlist(shortlist, folder / "shortlist.safetensors")
+    return folder
+
+
+@pytest.fixture
 def no_start_up(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     """Starting processes to see how long the command takes is left out."""
     monkeypatch.setattr(script("start_up"), "start_up", lambda *arguments: {"help_seconds": 0.25})
@@ -40,19 +56,19 @@ def no_start_up(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_start_up")
 def test_everything_is_measured_and_printed_as_one_json_object(
-    run_script: Callable[..., dict[str, Any]], tiny_bundle_folder: Path, text: Path
+    run_script: Callable[..., dict[str, Any]], with_shortlist: Path, text: Path
 ) -> None:
     pytest.importorskip("ctranslate2")
-    files = [tiny_bundle_folder, "--input", text, "--reference", text, "--beam-size", 3]
+    files = [with_shortlist, "--input", text, "--reference", text, "--beam-size", 3]
     others = ["--peers", "ctranslate2", "--peer-command", "echo", ECHO, "--max-length", 9]
     found = run_script("bench_translate", *files, *others, "--quick", "--profile")
-    assert found["engines"].keys() == {"ours", "ctranslate2", "ctranslate2_int8", "echo"}
+    assert found["engines"].keys() == {"ours", "shortlist", "ctranslate2", "ctranslate2_int8", "backend_int8", "echo"}
     modes = {name: table["modes"] for name, table in found["engines"].items()}
     assert modes["ours"].keys() == MODES
     assert modes["ctranslate2"].keys() == {name for name in MODES if "own_stop" not in name}
     assert modes["echo"].keys() == {"batch_beam3"}
     assert modes["echo"]["batch_beam3"]["bleu"] == 100
-    for table in (modes["ours"], modes["ctranslate2"]):
+    for table in (modes[name] for name in modes if name != "echo"):
         for name, mode in table.items():
             assert mode["lines"] == (2 if name.startswith("single") else 6)
             rates = {figure: values["median"] for figure, values in mode.items() if isinstance(values, dict)}
@@ -60,11 +76,14 @@ def test_everything_is_measured_and_printed_as_one_json_object(
             assert rates["target_tokens_per_second"] >= rates["sentences_per_second"]
             assert rates["cpu_seconds"] > 0
             assert "tok:13a" in mode["bleu_signature"]
-    for ratio, mode, figure in (
-        ("ratio_batch_beam3", "batch_beam3", "sentences_per_second"),
-        ("ratio_single_greedy", "single_greedy", "milliseconds_per_sentence"),
+    rate, time = "sentences_per_second", "milliseconds_per_sentence"
+    for ratio, engine, other, mode, figure in (
+        ("ratio_batch_beam3", "ours", "ctranslate2", "batch_beam3", rate),
+        ("ratio_single_greedy", "ours", "ctranslate2", "single_greedy", time),
+        ("ratio_shortlist_beam3", "shortlist", "ctranslate2", "batch_beam3", rate),
+        ("ratio_backend_int8", "backend_int8", "ctranslate2_int8", "batch_beam3", rate),
     ):
-        ours, theirs = (modes[engine][mode][figure]["median"] for engine in ("ours", "ctranslate2"))
+        ours, theirs = (modes[name][mode][figure]["median"] for name in (engine, other))
         assert found[ratio]["median"] == pytest.approx(ours / theirs, rel=1e-3)
     assert found["ratio_echo_beam3"]["median"] > 0
     for name in ("hugging_face_beam3", "hugging_face_greedy", "joeynmt_beam3"):
@@ -247,7 +266,7 @@ def test_peers_are_not_measured_on_a_gpu(script: Script, tmp_path: Path) -> None
     args = bench.options().parse_args(["bundle", "--input", "text", "--device", "cuda"])
     plan = script("translation_rounds").Plan(args, ["a line"], tmp_path)
     assert plan.wanted.keys() == {"ours"}
-    assert set(plan.missing.values()) <= {
+    assert {plan.missing[name] for name in ("ctranslate2", "backend_int8", "hugging_face")} <= {
         "peers are measured on the CPU; give --device cpu",
         *(f"the package {package} is not installed" for package in ("ctranslate2", "transformers")),
     }
