@@ -1,7 +1,6 @@
 """Phrases that translations must contain, line by line: S6 of the list of cases."""
 
 import dataclasses
-import itertools
 
 import pytest
 
@@ -24,7 +23,7 @@ def translator(tiny_bundle: Bundle) -> Translator:
 
 
 def decode(**changes: object) -> DecodeConfig:
-    return dataclasses.replace(DecodeConfig(beam_size=5, max_length_offset=4), **changes)
+    return dataclasses.replace(DecodeConfig(beam_size=4, max_length_factor=1.0, max_length_offset=4), **changes)
 
 
 def assert_kept(request: Request, answer: Translation) -> None:
@@ -45,10 +44,9 @@ def assert_same(one: Translation, other: Translation) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {},
         {"n_best": 3},
-        {"beam_size": 2, "ordered_phrases": True},
-        {"patience": 1.0},
+        {"beam_size": 2, "ordered_phrases": True, "patience": 1.0},
+        {"coverage_penalty": 0.2},
         {"n_best": 2, "no_repeat_ngram": 3, "repetition_penalty": 1.3, "forbidden": ["hen"]},
     ],
     ids=str,
@@ -64,7 +62,7 @@ def test_s6_each_line_of_a_batch_keeps_its_own_phrases_and_prefix_as_if_alone(tr
 
 def test_s6_the_order_of_the_lines_changes_nothing(translator):
     expected = translator.translate(LINES, decode())
-    for order in itertools.islice(itertools.permutations(range(4)), 5, None, 7):
+    for order in [(3, 2, 1, 0), (1, 3, 0, 2)]:
         found = translator.translate([LINES[place] for place in order], decode())
         for place, answer in zip(order, found, strict=True):
             assert_same(answer, expected[place])
