@@ -67,6 +67,11 @@ def aligned_layer(config: ModelConfig, decode: DecodeConfig) -> int:
     return max(0, config.num_decoder_layers - 2)
 
 
+def aligned_head(decode: DecodeConfig) -> int | None:
+    """The head of it, counted from 0; None for the mean of all."""
+    return None if decode.alignment_head is None else decode.alignment_head - 1
+
+
 def soft_alignments(
     model: Transformer,
     bundle: Bundle,
@@ -83,8 +88,7 @@ def soft_alignments(
         targets: Ids of a translation of each, as in `Candidate.ids`.
         decode: Layer, head and size of batches.
     """
-    layer = aligned_layer(bundle.model_config, decode)
-    head = None if decode.alignment_head is None else decode.alignment_head - 1
+    layer, head = aligned_layer(bundle.model_config, decode), aligned_head(decode)
     special, device = bundle.target_tokenizer.special, model.output.device
     found: dict[int, Weights] = {}
     lengths = [len(source) + len(target) for source, target in zip(sources, targets, strict=True)]

@@ -3,16 +3,19 @@
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from seq2seq.bundle import Bundle
 from seq2seq.config import DecodeConfig
 from seq2seq.search import MinP, RepetitionPenalty, Rule, SearchLimits, Temperature, TopK, TopP
+from seq2seq.search.coverage import Coverage
 from seq2seq.search.phrases import ForbiddenPhrases, PhrasePieces, SpelledPieces
 from seq2seq.search.progress import Bonus, Progress
 from seq2seq.search.repetition import NoRepeatNgram
 from seq2seq.search.rules import Behind, Suppressed
 from seq2seq.search.vocabulary import Vocabulary
 from seq2seq.search.warpers import PiecePenalty
+from seq2seq.shapes import Float, Tensor
 from seq2seq.text.piece_bytes import piece_bytes
 from seq2seq.text.tokenizer import Tokenizer
 from seq2seq.translator.batches import Part
@@ -57,7 +60,14 @@ def batch_rules(
         rules=[Behind(rule, forced) for rule in _rules(bundle, decode, limits, vocabulary)],
         filters=draw_filters(decode),
         progress=batch_constraints(bundle.target_tokenizer, decode, parts, vocabulary),
+        bonus=Coverage(decode.coverage_penalty, _attended) if decode.coverage_penalty else None,
     )
+
+
+def _attended(state: Any) -> Float[Tensor, "R S"]:
+    """The attention to each source piece that a state which is watched has added up."""
+    sums: Tensor = state.attended.sums
+    return sums
 
 
 def _edits(tokenizer: Tokenizer, decode: DecodeConfig, vocabulary: Vocabulary) -> list[Rule]:

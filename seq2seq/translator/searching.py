@@ -12,6 +12,7 @@ from seq2seq.models import Ensemble, Transformer
 from seq2seq.search import Hypothesis, LengthPenalty, SearchLimits, beam_search, random_source, sample
 from seq2seq.search.step import StepFunction
 from seq2seq.search.vocabulary import Vocabulary
+from seq2seq.translator.alignments import aligned_head, aligned_layer
 from seq2seq.translator.batches import Part, length_limits, pad
 from seq2seq.translator.rules import batch_rules
 
@@ -43,6 +44,8 @@ def search(
     rules = batch_rules(bundle, decode, wanted, limits, vocabulary)
     penalty = LengthPenalty(decode.penalty_form, decode.length_penalty)
     state = model.start(*pad([part.source for part in parts], bundle.source_tokenizer.special.pad, device))
+    if decode.coverage_penalty:
+        state = state.watch(aligned_layer(bundle.model_config, decode), aligned_head(decode))
     if decode.draws:
         rows = torch.arange(len(parts), device=device).repeat_interleave(decode.num_found)
         found = sample(
