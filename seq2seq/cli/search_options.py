@@ -125,6 +125,14 @@ AlignmentLayer = Annotated[
 AlignmentHead = Annotated[
     int | None, typer.Option(help="Head of it, from 1. Default: the mean of all.", rich_help_panel=ALIGNMENT)
 ]
+UseShortlist = Annotated[
+    bool | None,
+    typer.Option(
+        "--shortlist/--full-vocabulary",
+        help="Choose pieces from the bundle's shortlist (`seq2seq data shortlist`) alone, which is faster.",
+        rich_help_panel=MACHINE,
+    ),
+]
 BatchTokens = Annotated[
     int | None, typer.Option(help="Source pieces given to the model at once.", rich_help_panel=MACHINE)
 ]
@@ -164,6 +172,7 @@ class SearchOptions:
     num_candidates: NumCandidates = None
     alignment_layer: AlignmentLayer = None
     alignment_head: AlignmentHead = None
+    shortlist: UseShortlist = None
     batch_tokens: BatchTokens = None
 
     def given(self) -> dict[str, Any]:

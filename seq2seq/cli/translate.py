@@ -1,20 +1,21 @@
 """`seq2seq translate`: lines of text in, their translations out, in order and N for N."""
 
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
 from seq2seq.cli import UsageError
-from seq2seq.cli.engines import EngineOptions, bundle_decode
+from seq2seq.cli.engines import Backend, EngineOptions, bundle_decode
 from seq2seq.cli.line_progress import LineProgress
 from seq2seq.cli.option_groups import spread
 from seq2seq.cli.search_options import SearchOptions
 from seq2seq.cli.translate_inputs import STDIN, LineFiles, requests
-from seq2seq.cli.translate_job import Answer, Job
+from seq2seq.cli.translate_job import Answer, Answers, Job
 from seq2seq.cli.translate_output import Format, Rows
+from seq2seq.config import PenaltyForm
 from seq2seq.text.lines import check_place, write_lines
 
 OUTPUT = "Output"
@@ -36,12 +37,20 @@ def translate(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="With -o: keep what is done in OUTPUT.part; the same command goes on there after a stop of any kind.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
     format_: Annotated[
         Format,
         typer.Option(
             "--format",
             help="text: one translation a line. jsonl: an object a line of input, with pieces, ids and scores; "
-            "`seq2seq score --jsonl` reads it.",
+            "`seq2seq score --jsonl` reads it. pharaoh: one word alignment a line, such as 0-0 1-2.",
             rich_help_panel=OUTPUT,
         ),
     ] = Format.text,
@@ -59,6 +68,14 @@ def translate(
             "--scores",
             help="As text: score, log-probability (nats) and translation, with tabs between; -inf -inf for n-best "
             "lines that are only there to make up the number.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
+    alignments: Annotated[
+        bool,
+        typer.Option(
+            "--alignments",
+            help="With --format jsonl: what each piece is aligned to, softly, and pieces and words that are linked.",
             rich_help_panel=OUTPUT,
         ),
     ] = False,
@@ -87,17 +104,56 @@ def translate(
     """
     if scores and format_ is not Format.text:
         raise UsageError(f"--scores is for --format text, got {format_.name}; jsonl always has the scores")
+    if alignments and format_ is Format.text:
+        raise UsageError("--alignments is for --format jsonl, or pharaoh for the links of words alone, got text")
     engine.check()
     if output is not None:
         check_place(output)
     total = files.check(source)
-    typed = {"n_best": n_best, "ordered_phrases": files.ordered_phrases}
+    aligned = True if alignments or format_ is Format.pharaoh else None
+    typed = {"n_best": n_best, "ordered_phrases": files.ordered_phrases, "alignments": aligned}
     given = search.given() | {name: value for name, value in typed.items() if value is not None}
     decode = bundle_decode(model, given)
     job = Job(model, engine, decode, Rows(format_, decode.n_best, scores))
-    num_notices = run(job, source, files, output, interactive=interactive, total=total)
+    at_terminal = source == STDIN and sys.stdin.isatty()
+    interactive = interactive or at_terminal
+    if resume and (output is None or source == STDIN or interactive):
+        raise UsageError(
+            "--resume goes on with a file that is read and one that is written; give INPUT and -o OUTPUT, and leave "
+            "--interactive out"
+        )
+    if interactive and engine.devices > 1:
+        raise UsageError(
+            f"--devices {engine.devices} shares out many lines, but with --interactive, or at a terminal, each is "
+            "answered before the next one is read; leave one of the two out"
+        )
+    check_backend(job, files)
+    if resume:
+        num_notices = run_on(job, source, files, str(output), total)
+    else:
+        num_notices = run(job, source, files, output, interactive=interactive, total=total)
     if strict and num_notices:
         raise typer.Exit(1)
+
+
+def check_backend(job: Job, files: LineFiles) -> None:
+    """Refuse what the lines will ask for and the backend does not do, before it begins.
+
+    Raises:
+        UsageError: naming the option.
+    """
+    if job.engine.backend is not Backend.ctranslate2:
+        return
+    for option, name in {"--phrases": files.phrases, "--terms": files.terms}.items():
+        if name is not None:
+            raise UsageError(f"{option} is not something that CTranslate2 does; leave --backend ctranslate2 out")
+    decode = job.decode
+    ranked = decode.beam_size > 1 and decode.penalty_form is not PenaltyForm.none and decode.length_penalty != 0
+    if files.prefixes is not None and ranked:
+        raise UsageError(
+            "--prefixes are left out of the scores that CTranslate2's beam goes by, so that the length penalty would "
+            "choose otherwise; give --length-penalty 0 or --beam 1, or leave --backend ctranslate2 out"
+        )
 
 
 def run(job: Job, source: str, files: LineFiles, output: str | None, *, interactive: bool, total: int | None) -> int:
@@ -107,47 +163,86 @@ def run(job: Job, source: str, files: LineFiles, output: str | None, *, interact
         ValueError: for text that is not UTF-8, or a line that is too long, after what comes before it on stdout.
         FileNotFoundError: for an input file that is not there.
     """
-    at_terminal = source == STDIN and sys.stdin.isatty()
-    interactive = interactive or at_terminal
-    if interactive and job.engine.devices > 1:
-        raise UsageError(
-            f"--devices {job.engine.devices} shares out many lines, but each is to be answered before the next one is "
-            "read (--interactive, or a terminal); leave --devices out"
-        )
     found = job.answers(requests(source, files), read_ahead=not interactive)
-    if at_terminal:
+    if source == STDIN and sys.stdin.isatty():
         print("One line, one translation; end with Ctrl-D.", file=sys.stderr)
-    with ExitStack() as stack:
-        stack.callback(found.close)  # before an error is told, so that no process is left then
-        progress = LineProgress(total, wanted=output is not None or not sys.stdout.isatty())
-        stack.callback(progress.stop)
-        told = Told(progress)
-        written = (row for answer in told.follow(found) for row in answer.rows)
+    with told(found, total, wanted=output is not None or not sys.stdout.isatty()) as teller:
+        written = (row for answer in teller for row in answer.rows)
         if output is not None:
             write_lines(output, written)
         else:
             for row in written:
                 sys.stdout.buffer.write(row.encode("utf-8") + b"\n")
                 sys.stdout.buffer.flush()
-    if told.notices:
-        print(f"seq2seq: {told.notices} of {progress.done} lines were too long, see above", file=sys.stderr)
-    return told.notices
+    return teller.notices
 
 
-class Told:
-    """Tells people about the answers that pass by: how many there are, and what has been done about lines.
+def run_on(job: Job, source: str, files: LineFiles, output: str, total: int | None) -> int:
+    """Translate what has not been translated yet; the number of lines of all that there was a notice for.
+
+    Raises:
+        ValueError: if the input, the model or the options have changed, or what `run` refuses.
+        FileNotFoundError: for an input file that is not there.
+    """
+    from seq2seq.cli.translate_resume import PartialOutput, options_of
+
+    partial = PartialOutput(output, options_of(job, files.terms))
+    if partial.complete:
+        partial.clear()
+        print(f"seq2seq: {output} was complete already", file=sys.stderr)
+        return partial.notices
+    with partial:
+        if partial.lines:
+            print(f"seq2seq: {partial.lines} of {total} lines were translated already", file=sys.stderr)
+        before = partial.notices
+        lines = partial.remaining(requests(source, files), source)
+        found = job.answers(lines, first=partial.lines + 1)
+        left = None if total is None else total - partial.lines
+        try:
+            with told(found, left, wanted=True) as teller:
+                for answer in teller:
+                    partial.write(answer)
+        except KeyboardInterrupt:
+            print(f"seq2seq: stopped; the same command goes on with {partial.part}", file=sys.stderr)
+            raise
+        partial.finish()
+    return before + teller.notices
+
+
+@contextmanager
+def told(found: Answers, total: int | None, *, wanted: bool) -> "Iterator[Teller]":
+    """Tells people about answers that pass by while the block runs, and sees to it that none is worked on afterwards.
 
     Args:
+        found: The answers.
+        total: How many there will be, if that is known.
+        wanted: Whether there may be a bar.
+    """
+    progress = LineProgress(total, wanted=wanted)
+    teller = Teller(found, progress)
+    try:
+        yield teller
+    finally:
+        found.close()
+        progress.stop()
+    if teller.notices:
+        print(f"seq2seq: {teller.notices} of {progress.done} lines were too long, see above", file=sys.stderr)
+
+
+class Teller:
+    """Answers that pass by, and how many lines there was a notice for.
+
+    Args:
+        found: The answers.
         progress: Where it is told.
     """
 
-    def __init__(self, progress: LineProgress) -> None:
+    def __init__(self, found: Answers, progress: LineProgress) -> None:
         self.notices = 0
-        self._progress = progress
+        self._found, self._progress = found, progress
 
-    def follow(self, found: Iterable[Answer]) -> Iterator[Answer]:
-        """The same answers."""
-        for answer in self._progress.follow(found):
+    def __iter__(self) -> Iterator[Answer]:
+        for answer in self._progress.follow(self._found):
             if answer.notice is not None:
                 self.notices += 1
                 self._progress.print(f"seq2seq: {answer.notice}")

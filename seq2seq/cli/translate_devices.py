@@ -65,7 +65,7 @@ def prepare(job: Job) -> None:
             f"temperature={job.decode.temperature} draws translations, and CTranslate2 draws them in the order of the "
             "lines, which several processes do not keep; leave out --devices, or take --backend torch"
         )
-    from seq2seq.translator.ctranslate2_engine import converted
+    from seq2seq.translator.ctranslate2_conversion import converted
 
     converted(job.model, job.engine.compute.name)
 

@@ -14,6 +14,7 @@ class Format(Enum):
 
     text = "text"
     jsonl = "jsonl"
+    pharaoh = "pharaoh"
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Rows:
 
     Attributes:
         format_: How they are written.
-        n_best: As text, the number of rows of each line.
+        n_best: The number of rows of each line, other than as JSON.
         scores: Whether text has its score and log-probability in front.
     """
 
@@ -34,6 +35,8 @@ class Rows:
         """The rows, without line ends."""
         if self.format_ is Format.jsonl:
             return [as_json(translation)]
+        if self.format_ is Format.pharaoh:
+            return as_pharaoh(translation, self.n_best)
         return as_text(translation, self.n_best, self.scores)
 
 
@@ -46,11 +49,26 @@ def as_text(translation: "Translation", n_best: int, scores: bool) -> list[str]:
     return rows + ["-inf\t-inf\t" if scores else ""] * (n_best - len(rows))
 
 
+def as_pharaoh(translation: "Translation", n_best: int) -> list[str]:
+    """`n_best` rows: of each translation its word alignment, as pairs of places in the source and in it, from 0."""
+    rows = [
+        " ".join(f"{source}-{target}" for source, target in candidate.word_links or ())
+        for candidate in translation.candidates
+    ]
+    return rows + [""] * (n_best - len(rows))
+
+
 def as_json(translation: "Translation") -> str:
     """The translation as one JSON object."""
 
     def plain(candidate: "Candidate") -> dict[str, Any]:
-        return {
+        asked = {
+            "utility": candidate.utility,
+            "alignment": candidate.alignment,
+            "piece_links": candidate.piece_links,
+            "word_links": candidate.word_links,
+        }
+        found = {
             "text": candidate.text,
             "score": candidate.score,
             "log_prob": candidate.log_prob,
@@ -59,6 +77,7 @@ def as_json(translation: "Translation") -> str:
             "token_log_probs": candidate.token_log_probs,
             "hit_limit": candidate.hit_limit,
         }
+        return found | {name: value for name, value in asked.items() if value is not None}
 
     record = {
         "line": translation.line,

@@ -1,43 +1,34 @@
-"""A bundle translated by CTranslate2: lines of text in, lines of text out, as `Translator` does it.
+"""A bundle translated by CTranslate2: lines of text in, lines of text out, as `Translator` does it."""
 
-The bundle is converted once for each kind of weights; the result is kept beside them:
-
-bundle/ctranslate2/int8-0123456789ab/    model.bin, config.json, vocabularies; the number is that of the bundle's files
-"""
-
-import hashlib
 import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from seq2seq.bundle import CONFIG_FILE, WEIGHTS_FILE, load_bundle, load_tokenizers, read_config
-from seq2seq.config import Architecture, DecodeConfig, ModelConfig, PenaltyForm, Task, from_dict
-from seq2seq.interop.ctranslate2 import check_exportable, export_ctranslate2, is_ctranslate2, vocabulary
+from seq2seq.bundle import load_tokenizers, read_config
+from seq2seq.config import DecodeConfig, ModelConfig, Utility, from_dict
+from seq2seq.interop.ctranslate2 import vocabulary
 from seq2seq.search.length_penalty import LengthPenalty
 from seq2seq.text.tokenizer import Tokenizer
 from seq2seq.translator.batches import Part, length_limits
+from seq2seq.translator.ctranslate2_conversion import converted, library
+from seq2seq.translator.ctranslate2_options import check_options, check_part, search_options
 from seq2seq.translator.line_translator import LineTranslator
+from seq2seq.translator.mbr import by_utility
 from seq2seq.translator.preparing import Preparation
 from seq2seq.translator.results import Candidate
-
-FOLDER = "ctranslate2"
-"""Of the bundle: where conversions are kept."""
+from seq2seq.translator.utility import measure
 
 MOST_AT_ONCE = 1024
 """Source pieces of a batch, more than which makes CTranslate2 slower on CPUs (measured with 25 million parameters)."""
-
-PATIENCE = 2.0
-"""What stands in for a search that ends when nothing better can come, which CTranslate2 does not have: it nearly always
-finds the same."""
 
 
 class CTranslate2Engine(LineTranslator):
     """Translates lines with CTranslate2, by the same options, as far as it has them.
 
     In float32 the text is that of `Translator`, but where two translations are equally good up to rounding, where one
-    is ended at its maximum length, and for a search that would go on for long (see `PATIENCE`).
+    is ended at its maximum length, and for a search that would go on for long (see `ctranslate2_options.PATIENCE`).
 
     Args:
         engine: A `ctranslate2.Translator`.
@@ -70,7 +61,7 @@ class CTranslate2Engine(LineTranslator):
         special = target.special
         shared = {source.special.eos: self._names[special.eos], source.special.unk: self._names[special.unk]}
         self._source_names = vocabulary(source, shared)
-        self._target = target
+        self._target, self._language = target, language
 
     @classmethod
     def load(
@@ -99,7 +90,7 @@ class CTranslate2Engine(LineTranslator):
             FileNotFoundError: if `path` is not a bundle.
             ValueError: if CTranslate2 is not installed, or has not what the model or the options ask for.
         """
-        library = _library()
+        package = library()
         config = read_config(path)
         decode = decode or from_dict(DecodeConfig, config["decode"], where="decode.")
         check_options(decode)
@@ -109,9 +100,9 @@ class CTranslate2Engine(LineTranslator):
         total = threads or int(os.environ.get("OMP_NUM_THREADS") or 0) or os.cpu_count() or 1
         at_once = 1 if one_by_one or decode.draws else total  # draws come in the order of one generator
         folder = converted(path, compute)
-        library.set_random_seed(decode.seed)
+        package.set_random_seed(decode.seed)
         try:
-            engine = library.Translator(
+            engine = package.Translator(
                 str(folder),
                 device=kind,
                 device_index=int(number or 0),
@@ -135,7 +126,7 @@ class CTranslate2Engine(LineTranslator):
     def _search_all(self, batches: Sequence[Sequence[Part]], decode: DecodeConfig) -> Iterator[list[list[Candidate]]]:
         """The candidates of batches that are translated at the same time, as far as there are threads."""
         for part in (part for batch in batches for part in batch):
-            _check_part(part, decode)
+            check_part(part, decode)
         waiting = [self._begin(batch, decode) for batch in batches]
         for batch, begun in zip(batches, waiting, strict=True):
             found = [self._pieces(part, result, decode) for part, result in zip(batch, begun, strict=True)]
@@ -214,14 +205,23 @@ class CTranslate2Engine(LineTranslator):
         penalty = LengthPenalty(decode.penalty_form, decode.length_penalty)
         answers = []
         for part, pieces in zip(parts, found, strict=True):
-            distinct: dict[str, Candidate] = {}
+            own: list[Candidate] = []
             for ids, score in pieces:
                 tokens = next(remaining) if unknown(part, score) else ()
                 log_prob = math.fsum(tokens) if score is None or tokens else score * _divisor(penalty, decode, ids)
-                candidate = self._candidate(ids, log_prob, tokens, penalty, hit_limit=score is None and not part.forced)
-                distinct.setdefault(candidate.text, candidate)
-            answers.append(sorted(distinct.values(), key=lambda candidate: -candidate.score))
+                cut = score is None and not part.forced
+                own.append(self._candidate(ids, log_prob, tokens, penalty, hit_limit=cut))
+            answers.append(self._best(own, decode))
         return answers
+
+    def _best(self, candidates: Sequence[Candidate], decode: DecodeConfig) -> list[Candidate]:
+        """Each text once, the best first."""
+        if decode.mbr is not Utility.none:
+            return by_utility(candidates, measure(decode.mbr, self._language), drawn=decode.draws)[: decode.n_best]
+        distinct: dict[str, Candidate] = {}
+        for candidate in sorted(candidates, key=lambda candidate: -candidate.score):
+            distinct.setdefault(candidate.text, candidate)
+        return list(distinct.values())
 
     def _scored(self, pairs: Sequence[tuple[Part, tuple[int, ...]]]) -> list[tuple[float, ...]]:
         """The log-probability of each piece of given translations."""
@@ -254,57 +254,6 @@ class CTranslate2Engine(LineTranslator):
         )
 
 
-def converted(path: str | Path, compute: str) -> Path:
-    """The folder with the bundle's model as CTranslate2 reads it, which is made if it is not there.
-
-    Raises:
-        FileNotFoundError: if `path` is not a bundle.
-        ValueError: if the model is not one that CTranslate2 computes, or the folder of the bundle cannot be written.
-    """
-    config = read_config(path)
-    model_config = from_dict(ModelConfig, config["model"], where="model.")
-    if config["task"] != Task.translation.name or model_config.architecture is not Architecture.encoder_decoder:
-        raise ValueError(
-            f"{path} is a model with one stack, and the backend ctranslate2 is for encoder-decoders; leave it out, or "
-            "convert the model with `seq2seq convert --to ctranslate2` and use it as the README there says"
-        )
-    check_exportable(model_config)
-    folder = Path(path) / FOLDER / f"{compute}-{_checksum(Path(path))}"
-    if is_ctranslate2(folder):
-        return folder
-    quantization = None if compute == "float32" else compute
-    try:
-        folder.parent.mkdir(exist_ok=True)
-        export_ctranslate2(load_bundle(path), folder, quantization)
-    except OSError as error:
-        if is_ctranslate2(folder):  # another process was faster
-            return folder
-        raise ValueError(
-            f"the model could not be converted into {folder.parent} ({error.strerror}); make that folder writable, or "
-            "copy the bundle to where you may write"
-        ) from error
-    return folder
-
-
-def _checksum(bundle: Path) -> str:
-    """Tells bundles apart by their options and weights."""
-    found = hashlib.sha256((bundle / CONFIG_FILE).read_bytes())
-    with (bundle / WEIGHTS_FILE).open("rb") as weights:
-        while chunk := weights.read(1 << 20):
-            found.update(chunk)
-    return found.hexdigest()[:12]
-
-
-def _library() -> Any:
-    try:
-        import ctranslate2
-    except ImportError as error:
-        raise ValueError(
-            "the backend ctranslate2 needs the package ctranslate2; pip install 'seq2seq[interop]'"
-        ) from error
-    return ctranslate2
-
-
 def _limits(part: Part, decode: DecodeConfig) -> tuple[int, int]:
     return length_limits(decode, len(part.source), len(part.prefix), part.positions)
 
@@ -312,72 +261,3 @@ def _limits(part: Part, decode: DecodeConfig) -> tuple[int, int]:
 def _divisor(penalty: LengthPenalty, decode: DecodeConfig, ids: Sequence[int]) -> float:
     """What CTranslate2 has divided a log-probability by."""
     return penalty(len(ids)) if decode.beam_size > 1 else 1.0
-
-
-def search_options(decode: DecodeConfig) -> dict[str, Any]:
-    """The options of `ctranslate2.Translator.translate_batch` that are the same for all lines."""
-    options: dict[str, Any] = {
-        "beam_size": decode.beam_size,
-        "num_hypotheses": decode.num_found,
-        "length_penalty": 0.0 if decode.penalty_form is PenaltyForm.none else decode.length_penalty,
-        "no_repeat_ngram_size": decode.no_repeat_ngram,
-        "repetition_penalty": decode.repetition_penalty,
-        "disable_unk": decode.forbid_unknown,
-    }
-    if decode.beam_size > 1:
-        options["patience"] = PATIENCE if decode.patience is None else decode.patience
-    else:
-        options["length_penalty"] = 0.0
-    if decode.draws:
-        options["sampling_topk"] = decode.top_k or 0
-        options["sampling_topp"] = decode.top_p
-        options["sampling_temperature"] = decode.temperature
-    return options
-
-
-def check_options(decode: DecodeConfig) -> None:
-    """Refuse options that CTranslate2 does not have, or by which it would find something else.
-
-    Raises:
-        ValueError: naming the option, and what to do.
-    """
-    lacks = {
-        "coverage_penalty": decode.coverage_penalty != 0,
-        "forbidden": bool(decode.forbidden),
-        "unknown_penalty": decode.unknown_penalty != 0,
-        "replace_unknown": decode.replace_unknown,
-        "min_p": decode.min_p != 0,
-        "alignments": decode.alignments,
-        "ordered_phrases": decode.ordered_phrases,
-    }
-    for name, wanted in lacks.items():
-        if wanted:
-            raise ValueError(
-                f"{name}={getattr(decode, name)} is not something that CTranslate2 does as this package does it; leave "
-                "it out, or take the backend torch"
-            )
-    if decode.penalty_form is PenaltyForm.gnmt and decode.beam_size > 1 and decode.length_penalty != 0:
-        raise ValueError(
-            "penalty_form=gnmt is not one that CTranslate2 has; give penalty_form=power (on the command line "
-            "--penalty-form power), beam_size=1, or take the backend torch"
-        )
-
-
-def _check_part(part: Part, decode: DecodeConfig) -> None:
-    """Refuse a line that asks for what CTranslate2 does not do.
-
-    Raises:
-        ValueError: with the number of the line.
-    """
-    if part.phrases:
-        raise ValueError(
-            f"line {part.number} has phrases that its translation must contain, which CTranslate2 does not search for; "
-            "take the backend torch"
-        )
-    penalized = decode.penalty_form is not PenaltyForm.none and decode.length_penalty != 0
-    if part.prefix and not part.forced and decode.beam_size > 1 and penalized:
-        raise ValueError(
-            f"line {part.number} has a prefix, which CTranslate2 leaves out of the scores that its beam goes by, so "
-            f"that length_penalty={decode.length_penalty} would choose otherwise; give length_penalty=0, beam_size=1, "
-            "or take the backend torch"
-        )

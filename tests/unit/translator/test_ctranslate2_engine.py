@@ -12,7 +12,9 @@ from seq2seq.bundle import Bundle, save_bundle
 from seq2seq.config import DecodeConfig, LongLines, PenaltyForm
 from seq2seq.models import build_model
 from seq2seq.translator import Request, Translator
-from seq2seq.translator.ctranslate2_engine import CTranslate2Engine, converted, search_options
+from seq2seq.translator.ctranslate2_conversion import converted
+from seq2seq.translator.ctranslate2_engine import CTranslate2Engine
+from seq2seq.translator.ctranslate2_options import search_options
 
 pytest.importorskip("ctranslate2", reason="the extra `interop` is not installed")
 
@@ -79,7 +81,7 @@ def lines(tiny_lines: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("decode", SEARCHES.values(), ids=SEARCHES)
 def test_the_same_translations_scores_and_probabilities(engine, translator, lines, decode, monkeypatch):
-    monkeypatch.setattr("seq2seq.translator.ctranslate2_engine.PATIENCE", 50.0)
+    monkeypatch.setattr("seq2seq.translator.ctranslate2_options.PATIENCE", 50.0)
     compared = 0
     for ours, theirs in zip(translator.translate(lines, decode), engine.translate(lines, decode), strict=True):
         assert (ours.line, ours.source, ours.source_ids) == (theirs.line, theirs.source, theirs.source_ids)
@@ -223,7 +225,7 @@ def test_a_folder_that_cannot_be_written_is_named(folder, tmp_path, monkeypatch)
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("seq2seq.translator.ctranslate2_engine.export_ctranslate2", refuse)
+    monkeypatch.setattr("seq2seq.translator.ctranslate2_conversion.export_ctranslate2", refuse)
     with pytest.raises(ValueError, match=r"could not be converted into .*ctranslate2 \(Permission denied\)"):
         converted(copy, "float32")
 
