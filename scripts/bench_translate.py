@@ -27,8 +27,8 @@ from typing import Any
 import measuring
 from translation_rounds import PEERS, WARMUP_LINES, Plan, Round, one_round
 
-QUICK_LINES = 6
-LENGTHS, QUICK_LENGTHS = (64, 512), (12, 40)
+QUICK_LINES = 4
+LENGTHS, QUICK_LENGTHS = (64, 512), (9, 24)
 """Target lengths at which steps are timed."""
 BATCHED_STEPS = 16
 """Sentences whose steps are timed together, besides those of one alone."""
@@ -67,7 +67,7 @@ def options() -> argparse.ArgumentParser:
     )
     parser.add_argument("--profile", action="store_true", help="tell where the time of a batched beam search goes")
     parser.add_argument(
-        "--quick", action="store_true", help=f"a trial: {QUICK_LINES} lines, two of them alone, short steps"
+        "--quick", action="store_true", help=f"a trial: {QUICK_LINES} lines, one of them alone, short steps"
     )
     measuring.add_common_options(parser)
     return parser
@@ -159,7 +159,7 @@ def read(args: argparse.Namespace) -> tuple[list[str], list[str] | None]:
             "line n of the other"
         )
     if args.quick:
-        lines, args.one_by_one, args.start_ups = lines[:QUICK_LINES], 2, 1
+        lines, args.one_by_one, args.start_ups = lines[:QUICK_LINES], 1, 1
         references = references and references[:QUICK_LINES]
     return lines, references
 

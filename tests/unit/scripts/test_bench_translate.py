@@ -70,7 +70,7 @@ def test_everything_is_measured_and_printed_as_one_json_object(
     assert modes["echo"]["batch_beam3"]["bleu"] == 100
     for table in (modes[name] for name in modes if name != "echo"):
         for name, mode in table.items():
-            assert mode["lines"] == (2 if name.startswith("single") else 6)
+            assert mode["lines"] == (1 if name.startswith("single") else 4)
             rates = {figure: values["median"] for figure, values in mode.items() if isinstance(values, dict)}
             assert rates["milliseconds_per_sentence"] * rates["sentences_per_second"] == pytest.approx(1000, rel=1e-3)
             assert rates["target_tokens_per_second"] >= rates["sentences_per_second"]
@@ -90,7 +90,7 @@ def test_everything_is_measured_and_printed_as_one_json_object(
         assert found[f"ratio_{name}"] is None
     assert found["missing"]["ratio_hugging_face_beam3"] == "--peers does not name hugging_face"
     assert found["missing"]["ratio_joeynmt_beam3"] == "--peer-command does not name joeynmt"
-    for name in ("step_cost_ratio_40_12", "cache_memory_ratio"):
+    for name in ("step_cost_ratio_24_9", "cache_memory_ratio"):
         assert found[name].keys() == SPREAD
     assert found["help_seconds"]["median"] == 0.25
     assert found["profile"]["shares"].keys() == PARTS
@@ -177,14 +177,14 @@ def test_the_time_of_a_peers_first_line_is_its_start_up(script: Script) -> None:
 def test_models_that_others_do_not_have_are_measured_alone(
     run_script: Callable[..., dict[str, Any]], tiny_bundle: Bundle, text: Path, tmp_path: Path
 ) -> None:
-    config = dataclasses.replace(tiny_bundle.model_config, positions=PositionKind.learned, max_positions=45)
+    config = dataclasses.replace(tiny_bundle.model_config, positions=PositionKind.learned, max_positions=30)
     pieces = tiny_bundle.source_tokenizer.vocab_size
     bundle = dataclasses.replace(tiny_bundle, model=build_model(config, pieces, pieces), model_config=config)
     save_bundle(bundle, tmp_path / "bundle")
     options = ["--quick", "--max-length", 10, "--peers", "hugging_face"]
     found = run_script("bench_translate", tmp_path / "bundle", "--input", text, *options)
-    assert found["step_cost_ratio_40_12"] is None
-    assert found["missing"]["steps"] == "the model has learned positions for 45 pieces, 50 are needed"
+    assert found["step_cost_ratio_24_9"] is None
+    assert found["missing"]["steps"] == "the model has learned positions for 30 pieces, 34 are needed"
     assert found["ratio_hugging_face_beam5"] is None
     assert "positions" in found["missing"]["ratio_hugging_face_beam5"]
     assert "bleu" not in found["engines"]["ours"]["modes"]["batch_greedy"]
