@@ -5,6 +5,7 @@ bundle/
     model.safetensors    every weight once, tied ones too
     source.spm           tokenizer of the source side (see `Tokenizer.files` for the other formats)
     target.spm           the same for the target side; absent where one tokenizer serves both
+    shortlist.safetensors  if `seq2seq data shortlist` has made one: target pieces to choose from, for each source piece
 """
 
 import json
@@ -20,6 +21,8 @@ from torch.nn import init
 from torch.overrides import TorchFunctionMode
 
 from seq2seq.config import Architecture, DecodeConfig, ModelConfig, Task, from_dict, to_dict
+from seq2seq.corpus.shortlist import FILE as SHORTLIST_FILE
+from seq2seq.corpus.shortlist import Shortlist, read_shortlist, write_shortlist
 from seq2seq.models import Transformer, build_model
 from seq2seq.text.load import load_tokenizer
 from seq2seq.text.new_folder import new_folder
@@ -61,6 +64,7 @@ class Bundle:
         languages: Language codes of source and target, where known.
         provenance: Plain facts about the training: package versions, data fingerprint, step, validation scores.
         task: Whether it translates, or goes on from a text.
+        shortlist: Target pieces that translations are chosen from if `decode.shortlist` says so; None without one.
     """
 
     model: Transformer
@@ -71,6 +75,7 @@ class Bundle:
     languages: tuple[str | None, str | None] = (None, None)
     provenance: dict[str, Any] = field(default_factory=dict)
     task: Task = Task.translation
+    shortlist: Shortlist | None = None
 
     @property
     def joint(self) -> bool:
@@ -95,6 +100,8 @@ def save_bundle(bundle: Bundle, path: str | Path) -> None:
             files |= bundle.target_tokenizer.files("target")
         for name, content in files.items():
             (scratch / name).write_bytes(content)
+        if bundle.shortlist is not None:
+            write_shortlist(bundle.shortlist, scratch / SHORTLIST_FILE)
         text = json.dumps(_describe(bundle), indent=2, ensure_ascii=False) + "\n"
         (scratch / CONFIG_FILE).write_text(text, encoding="utf-8")
         for file in scratch.iterdir():
@@ -106,7 +113,8 @@ def load_bundle(path: str | Path, device: str | torch.device = "cpu") -> Bundle:
 
     Raises:
         FileNotFoundError: if `path` is not a bundle, or one of its files is missing.
-        ValueError: if its format is newer than this package, or its parts do not fit together.
+        ValueError: if its format is newer than this package, its parts do not fit together, or its shortlist is
+            damaged or was made with other tokenizers.
     """
     path = Path(path)
     config = read_config(path)
@@ -139,6 +147,7 @@ def load_bundle(path: str | Path, device: str | torch.device = "cpu") -> Bundle:
         languages=(config["source_lang"], config["target_lang"]),
         provenance=config["provenance"],
         task=Task[config["task"]],
+        shortlist=_shortlist(path / SHORTLIST_FILE, source, target),
     )
 
 
@@ -239,6 +248,18 @@ class _NoDraws(TorchFunctionMode):
 def _tokenizers(path: Path, config: dict[str, Any]) -> tuple[Tokenizer, Tokenizer]:
     source = load_tokenizer(path, "source", config["source_tokenizer"])
     return source, source if config["joint"] else load_tokenizer(path, "target", config["target_tokenizer"])
+
+
+def _shortlist(file: Path, source: Tokenizer, target: Tokenizer) -> Shortlist | None:
+    """The shortlist of a bundle, if it has one."""
+    if not file.is_file():
+        return None
+    shortlist = read_shortlist(file)
+    try:
+        shortlist.check(source, target)
+    except ValueError as problem:
+        raise ValueError(f"{file}: {problem}, or remove it") from problem
+    return shortlist
 
 
 def _first(problem: Exception) -> str:

@@ -5,7 +5,7 @@ matrix alone, which is where a small model spends most of its time. What is left
 """
 
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,20 +68,25 @@ class Shortlist:
                     f"{self.num_targets} pieces"
                 )
 
-    def pieces(self, sources: Iterable[Sequence[int]], others: Iterable[Sequence[int]] = ()) -> list[int]:
-        """Target pieces for a batch, ascending: what each source asks for, what is always there, and `others`.
+    def allowed(
+        self, sources: Sequence[Sequence[int]], others: Sequence[Sequence[int]] | None = None
+    ) -> Bool[np.ndarray, "B V"]:
+        """For each sentence of a batch the target pieces that it has to choose from.
 
         Args:
-            sources: Source ids of the batch's sentences.
-            others: Target ids that must be among them, such as forced prefixes.
+            sources: The sentences' source ids.
+            others: For each sentence target ids that it must have too, such as those of a forced prefix.
         """
-        chosen = self._always()
-        found = np.unique(np.fromiter((id_ for source in sources for id_ in source), dtype=np.int64))
-        chosen[self.candidates[found]] = True  # -1 is the place behind the last one
-        chosen[self.same[found]] = True
-        chosen[np.fromiter((id_ for ids in others for id_ in ids), dtype=np.int64)] = True
-        listed: list[int] = chosen[:-1].nonzero()[0].tolist()
-        return listed
+        chosen = np.zeros((len(sources), self.num_targets + 1), dtype=bool)
+        chosen[:, self.frequent] = True
+        chosen[:, self.always] = True
+        for row, source in zip(chosen, sources, strict=True):
+            found = np.array(source, dtype=np.int64)
+            row[self.candidates[found]] = True  # -1 is the place behind the last one
+            row[self.same[found]] = True
+        for row, ids in zip(chosen, others or (), strict=others is not None):
+            row[np.array(ids, dtype=np.int64)] = True
+        return chosen[:, :-1]
 
     def cut(self, candidates: int, frequent: int) -> "Shortlist":
         """The same with fewer pieces: the first ones of each source piece, and of all."""
@@ -106,13 +111,6 @@ class Shortlist:
                     f"the shortlist was made with another {side} tokenizer: SHA-256 {expected[:12]}, this one has "
                     f"{tokenizer.sha256[:12]}; make it again with `seq2seq data shortlist`"
                 )
-
-    def _always(self) -> Bool[np.ndarray, " _"]:
-        """A place for each target piece and one more: whether every sentence has it to choose from."""
-        chosen = np.zeros(self.num_targets + 1, dtype=bool)
-        chosen[self.frequent] = True
-        chosen[self.always] = True
-        return chosen
 
 
 def build_shortlist(
@@ -239,11 +237,12 @@ def coverage(shortlist: Shortlist, pairs: Sequence[tuple[Sequence[int], Sequence
         raise ValueError("there is no pair to measure the shortlist with; give parallel text")
     sizes, covered, whole = 0, 0, 0
     for source, target in pairs:
-        pieces = set(shortlist.pieces([source]))
-        hits = sum(id_ in pieces for id_ in target)
-        sizes, covered, whole = sizes + len(pieces), covered + hits, whole + (hits == len(target))
+        allowed = shortlist.allowed([source])[0]
+        hits = int(allowed[np.array(target, dtype=np.int64)].sum())
+        sizes, covered, whole = sizes + int(allowed.sum()), covered + hits, whole + (hits == len(target))
     sources = sorted((source for source, _ in pairs), key=len)
-    batches = [len(shortlist.pieces(sources[at : at + BATCH])) for at in range(0, len(sources), BATCH)]
+    starts = range(0, len(sources), BATCH)
+    batches = [int(shortlist.allowed(sources[at : at + BATCH]).any(axis=0).sum()) for at in starts]
     return Coverage(
         num_pieces=sum(len(target) for _, target in pairs),
         covered=covered,

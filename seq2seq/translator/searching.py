@@ -15,6 +15,7 @@ from seq2seq.search.vocabulary import Vocabulary
 from seq2seq.translator.alignments import aligned_head, aligned_layer
 from seq2seq.translator.batches import Part, length_limits, pad
 from seq2seq.translator.rules import batch_rules
+from seq2seq.translator.shortlists import narrowed, of_model, own_pieces
 
 
 def search(
@@ -30,20 +31,28 @@ def search(
 
     Args:
         model: The network that translates.
-        bundle: Its tokenizers.
+        bundle: Its tokenizers, and its shortlist if `decode.shortlist` asks for one.
         parts: What to translate.
         decode: Options.
         text: What ids spell; hypotheses that spell the same are one answer.
+
+    Raises:
+        ValueError: if a shortlist is asked for, but the bundle has none, or a part has no possible hypothesis.
     """
-    vocabulary = Vocabulary()
+    narrow = narrowed(model, bundle, parts) if decode.shortlist else None
+    vocabulary = Vocabulary() if narrow is None else Vocabulary(narrow.pieces)
     device = model.output.device
-    step: StepFunction[Any] = model.step  # each kind of model has its own kind of state
+    # each kind of model has its own kind of state
+    step: StepFunction[Any] = model.step if narrow is None else narrow.step
     # every sample is a sentence of the search
     wanted = [part for part in parts for _ in range(decode.num_found)] if decode.draws else parts
     limits = _limits(bundle, decode, wanted, vocabulary, len(model.output))
     rules = batch_rules(bundle, decode, wanted, limits, vocabulary)
+    if narrow is not None:
+        rules.rules.extend(own_pieces(narrow, len(wanted) // len(parts)))
     penalty = LengthPenalty(decode.penalty_form, decode.length_penalty)
-    state = model.start(*pad([part.source for part in parts], bundle.source_tokenizer.special.pad, device))
+    start = model.start if narrow is None else narrow.start
+    state: Any = start(*pad([part.source for part in parts], bundle.source_tokenizer.special.pad, device))
     if decode.coverage_penalty:
         state = state.watch(aligned_layer(bundle.model_config, decode), aligned_head(decode))
     if decode.draws:
@@ -79,7 +88,7 @@ def search(
             edits=rules.edits,
             rules=rules.rules,
             progress=rules.progress,
-            bonus=rules.bonus,
+            bonus=rules.bonus if rules.bonus is None or narrow is None else of_model(rules.bonus),
             device=device,
         )
     return [[replace(one, ids=vocabulary.ids(one.ids)) for one in found] for found in hypotheses]

@@ -15,6 +15,8 @@ from safetensors.torch import load_file, save_file
 import seq2seq.bundle
 from seq2seq.bundle import FORMAT_VERSION, Bundle, load_bundle, read_config, save_bundle
 from seq2seq.config import Architecture, DecodeConfig, ModelConfig, Task, TokenizerConfig, TokenizerKind, Tying
+from seq2seq.corpus.shortlist import build_shortlist
+from seq2seq.corpus.translation_table import learn_table
 from seq2seq.models import build_model
 from seq2seq.text.hugging_face import Conventions, HuggingFaceTokenizer
 from seq2seq.text.marian import MarianTokenizer
@@ -492,3 +494,33 @@ def test_other_users_may_read_a_bundle(saved):
 
 def test_the_tokenizer_file_is_an_ordinary_sentencepiece_model(saved, english):
     assert SentencePieceTokenizer.load(saved / "source.spm").encode(LINES[0]) == english.encode(LINES[0])
+
+
+def with_shortlist(bundle):
+    source, target = bundle.source_tokenizer, bundle.target_tokenizer
+    pairs = [(source.encode(line), target.encode(line)) for line in LINES]
+    table = learn_table(lambda: pairs, source.vocab_size, target.vocab_size, passes=2)
+    return replace(bundle, shortlist=build_shortlist(table, source, target, candidates=3, frequent=5))
+
+
+def test_a_shortlist_is_saved_and_loaded_with_the_bundle(english, tmp_path):
+    bundle = with_shortlist(make(english, english, sizes()))
+    save_bundle(bundle, tmp_path / "b")
+    loaded = load_bundle(tmp_path / "b")
+    assert loaded.shortlist.candidates.tolist() == bundle.shortlist.candidates.tolist()
+    save_bundle(replace(loaded, shortlist=None), tmp_path / "b")
+    assert load_bundle(tmp_path / "b").shortlist is None
+
+
+def test_a_shortlist_of_other_tokenizers_or_a_damaged_one_is_refused(english, tmp_path):
+    other = tokenizer([line.upper() for line in LINES])
+    save_bundle(with_shortlist(make(other, other, sizes())), tmp_path / "other")
+    save_bundle(make(english, english, sizes()), tmp_path / "b")
+    file = shutil.copy(tmp_path / "other" / "shortlist.safetensors", tmp_path / "b")
+    with pytest.raises(ValueError, match=r"shortlist\.safetensors: .* another source tokenizer: .* or remove it"):
+        load_bundle(tmp_path / "b")
+    (tmp_path / "b" / "shortlist.safetensors").write_bytes(b"no")
+    with pytest.raises(ValueError, match=r"shortlist\.safetensors is damaged"):
+        load_bundle(tmp_path / "b")
+    (tmp_path / "b" / file).unlink()
+    assert load_bundle(tmp_path / "b").shortlist is None

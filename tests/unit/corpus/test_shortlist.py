@@ -29,20 +29,27 @@ def tokenizer() -> Tokenizer:
     return train_tokenizer(lines, TokenizerConfig(vocab_size=30, byte_fallback=False))[0]
 
 
-def test_a_batch_has_what_its_sources_ask_for_and_what_is_always_there(small):
-    assert small.pieces([[0, 0]]) == [0, 1, 2, 3, 4, 6, 9]
-    assert small.pieces([[0], [1, 2]]) == [0, 1, 2, 3, 4, 5, 6, 7, 9]
-    assert small.pieces([[2]]) == [0, 1, 2, 3, 6]
-    assert small.pieces([]) == [0, 1, 2, 3, 6]
+def pieces(shortlist: Shortlist, *arguments: list[list[int]]) -> list[list[int]]:
+    return [row.nonzero()[0].tolist() for row in shortlist.allowed(*arguments)]
 
 
-def test_what_must_be_there_is_added(small):
-    assert small.pieces([[2]], [[10], [], [10, 6, 4]]) == [0, 1, 2, 3, 4, 6, 10]
+def test_a_sentence_has_what_its_source_asks_for_and_what_is_always_there(small):
+    assert pieces(small, [[0, 0], [1, 2], [2], []]) == [
+        [0, 1, 2, 3, 4, 6, 9],
+        [0, 1, 2, 3, 5, 6, 7],
+        [0, 1, 2, 3, 6],
+        [0, 1, 2, 3, 6],
+    ]
+    assert small.allowed([]).shape == (0, 11)
+
+
+def test_what_must_be_there_is_added_to_its_own_sentence(small):
+    assert pieces(small, [[2], [2]], [[10, 6, 4], []]) == [[0, 1, 2, 3, 4, 6, 10], [0, 1, 2, 3, 6]]
 
 
 def test_a_smaller_one_has_the_first_pieces_of_each_list(small):
-    assert small.cut(1, 2).pieces([[0]]) == [0, 1, 3, 6, 9]
-    assert small.cut(2, 0).pieces([[0]]) == [0, 1, 4, 9]
+    assert pieces(small.cut(1, 2), [[0]]) == [[0, 1, 3, 6, 9]]
+    assert pieces(small.cut(2, 0), [[0]]) == [[0, 1, 4, 9]]
 
 
 def test_it_is_read_back_as_it_was_written(small, tmp_path):
@@ -51,7 +58,7 @@ def test_it_is_read_back_as_it_was_written(small, tmp_path):
     for field in dataclasses.fields(Shortlist):
         np.testing.assert_array_equal(getattr(back, field.name), getattr(small, field.name))
     write_shortlist(small.cut(1, 2), tmp_path / "s")  # views are written as what they show
-    assert read_shortlist(tmp_path / "s").pieces([[0]]) == [0, 1, 3, 6, 9]
+    assert pieces(read_shortlist(tmp_path / "s"), [[0]]) == [[0, 1, 3, 6, 9]]
 
 
 def test_it_is_built_of_probable_frequent_and_equal_pieces_signs_and_special_ones(tokenizer):

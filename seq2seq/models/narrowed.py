@@ -1,0 +1,106 @@
+"""A model that chooses among some pieces of its vocabulary alone, which costs that many rows of its output matrix."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from seq2seq.models.ensemble import Ensemble, EnsembleState
+from seq2seq.models.transformer import Transformer
+from seq2seq.nn.cache import CausalState, DecoderState
+from seq2seq.shapes import Bool, Float, Int, Tensor
+
+ModelState = DecoderState | CausalState | EnsembleState
+
+FOREIGN = -45.0
+"""Added to the logits of pieces that are in the batch for other sentences' sake.
+
+They weigh nothing then (e^-45 is below the precision of float64), and exponentials are not slow, as they are where they
+give 0 or nearly so: ten times as slow. The search has to forbid these pieces besides: `Narrowed.forbidden`.
+"""
+
+
+@dataclass(frozen=True)
+class NarrowedState:
+    """What a narrowed model remembers between steps: the model's own state, and whose row each row is."""
+
+    model: ModelState
+    owners: Tensor
+    """[R], on the CPU: the sentence that each row belongs to, as the batch was started with."""
+
+    def select(
+        self, rows: Int[Tensor, " R2"], sentences: Int[Tensor, " B2"], places: Int[Tensor, " R2"] | None = None
+    ) -> "NarrowedState":
+        """The state of hypotheses `rows` of the sentences that go on, as the model's own state does it."""
+        return NarrowedState(self.model.select(rows, sentences, places), self.owners[rows.cpu()])
+
+    def watch(self, layer: int, head: int | None) -> "NarrowedState":
+        """The same, the attention of a layer of the model added up from now on."""
+        return NarrowedState(self.model.watch(layer, head), self.owners)
+
+    def num_bytes(self) -> int:
+        """Bytes that the buffers take."""
+        return self.model.num_bytes()
+
+
+class Narrowed:
+    """`start` and `step` of a model, among some pieces: tokens and columns of logits are places among them.
+
+    The rows of the output matrix that are needed are put together once. A sentence's log-probabilities do not depend on
+    the batch that it is in, although the batch's pieces do: those that are not the sentence's own weigh nothing.
+
+    Args:
+        model: What predicts.
+        allowed: For each sentence of the batch, and each piece of the vocabulary, whether it may choose that.
+    """
+
+    def __init__(self, model: Transformer | Ensemble, allowed: Bool[Tensor, "B V"]) -> None:
+        self._model = model
+        device = model.output.device
+        pieces = allowed.any(0).nonzero()[:, 0]
+        self.pieces: list[int] = pieces.tolist()
+        """Ids, ascending."""
+        self._ids = pieces.to(device)
+        foreign = ~allowed[:, pieces]
+        self.forbidden = foreign.to(device) if bool(foreign.any()) else None
+        """[B, n], the pieces that a search must not let a sentence have; None if there are none."""
+        self._projections = [
+            _projection(member, self._ids, self.forbidden)
+            for member in (model.members if isinstance(model, Ensemble) else [model])
+        ]
+
+    def start(self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> NarrowedState:
+        """The state that decoding begins with, one row a sentence."""
+        return NarrowedState(self._model.start(src, src_valid), torch.arange(len(src)))
+
+    def step(self, tokens: Int[Tensor, "R 1"], state: NarrowedState) -> tuple[Float[Tensor, "R n"], NarrowedState]:
+        """Logits of the pieces after the given ones, and the state with them added. The old state is used up."""
+        ids = self._ids[tokens]
+        owners = state.owners.to(ids.device)
+        if isinstance(self._model, Ensemble):
+            assert isinstance(state.model, EnsembleState)
+            members = list(zip(self._model.members, state.model.members, self._projections, strict=True))
+            logits, after = [], []
+            for member, own, project in members:
+                hidden, own = member.step_hidden(ids, own)
+                logits.append(project(hidden, owners))
+                after.append(own)
+            return self._model.mean(logits), NarrowedState(EnsembleState(tuple(after)), state.owners)
+        assert not isinstance(state.model, EnsembleState)
+        hidden, own = self._model.step_hidden(ids, state.model)
+        return self._projections[0](hidden, owners), NarrowedState(own, state.owners)
+
+
+Projection = Callable[[Float[Tensor, "R D"], Int[Tensor, " R"]], Float[Tensor, "R n"]]
+"""Logits of the pieces from the output of the last layer and the sentence that each row belongs to."""
+
+
+def _projection(model: Transformer, pieces: Int[Tensor, " n"], forbidden: Bool[Tensor, "B n"] | None) -> Projection:
+    """The projection of one model onto these pieces."""
+    weight = model.output.detach().index_select(0, pieces)
+    bias = None if model.output_bias is None else model.output_bias.detach().index_select(0, pieces)
+    if forbidden is None:
+        return lambda hidden, owners: torch.nn.functional.linear(hidden, weight, bias)
+    start = weight.new_zeros(len(pieces)) if bias is None else bias
+    starts = start + FOREIGN * forbidden
+    return lambda hidden, owners: starts.index_select(0, owners).addmm_(hidden, weight.t())
