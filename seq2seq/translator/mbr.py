@@ -18,10 +18,10 @@ def by_utility(candidates: Sequence[Candidate], measure: Measure, *, drawn: bool
     Of equally useful candidates the one that was found first goes first.
 
     Source:
-        Candidates that a search found count by their probabilities, renormalised over them: Kumar and Byrne 2004,
-        "Minimum Bayes-Risk Decoding for Statistical Machine Translation". The probabilities are the model's, without
-        the length penalty or anything else that the search went by. Candidates that were drawn count alike, each as
-        often as it was drawn: Eikema and Aziz 2020, arXiv:2005.10283.
+        Candidates that a search found count by the exponential of their scores, renormalised over them: Kumar and Byrne
+        2004, "Minimum Bayes-Risk Decoding for Statistical Machine Translation". As there, the score is what the search
+        went by, here with the length penalty: the model's bare probabilities would favour short candidates again.
+        Candidates that were drawn count alike, each as often as it was drawn: Eikema and Aziz 2020, arXiv:2005.10283.
 
     Args:
         candidates: Of one sentence; drawn ones with those that came several times as often as they came.
@@ -45,6 +45,6 @@ def _shares(candidates: Sequence[Candidate], drawn: bool) -> Float[np.ndarray, "
     """How much each candidate counts; together 1."""
     if drawn:
         return np.full(len(candidates), 1 / len(candidates))
-    log_probs = np.array([candidate.log_prob for candidate in candidates])
-    shares = np.exp(log_probs - log_probs.max())
+    scores = np.array([candidate.score for candidate in candidates])
+    shares = np.exp(scores - scores.max())
     return np.asarray(shares / shares.sum())

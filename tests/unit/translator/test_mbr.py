@@ -15,8 +15,8 @@ from seq2seq.translator.utility import chrf
 LINES = ["der ant läuft!", "", "17 elk sieht und das yak schläft?", "owl"]
 
 
-def candidate(text: str, log_prob: float) -> Candidate:
-    return Candidate(text, log_prob / 2, log_prob, (text,), (2,), (log_prob,), False)
+def candidate(text: str, score: float) -> Candidate:
+    return Candidate(text, score, 2 * score, (text,), (2,), (2 * score,), False)
 
 
 def letters(texts: Sequence[str]) -> np.ndarray:
@@ -24,7 +24,7 @@ def letters(texts: Sequence[str]) -> np.ndarray:
     return np.array([[100.0 * len(set(one) & set(other)) / 4 for other in texts] for one in texts])
 
 
-def test_found_candidates_count_by_their_renormalised_probabilities():
+def test_found_candidates_count_by_their_scores_renormalised():
     found = [candidate("abcd", math.log(0.4)), candidate("abcx", math.log(0.3)), candidate("abxy", math.log(0.1))]
     ranked = by_utility(found, letters, drawn=False)
     assert [one.text for one in ranked] == ["abcd", "abcx", "abxy"]
@@ -33,12 +33,12 @@ def test_found_candidates_count_by_their_renormalised_probabilities():
     assert [dataclasses.replace(one, utility=None) for one in ranked] == found
 
 
-def test_the_most_probable_one_is_not_taken_if_the_others_agree_on_something_else():
+def test_the_best_score_is_not_taken_if_the_others_agree_on_something_else():
     found = [candidate("wxyz", math.log(0.3)), candidate("abcd", math.log(0.25)), candidate("abce", math.log(0.25))]
     assert [one.text for one in by_utility(found, letters, drawn=False)] == ["abcd", "abce", "wxyz"]
 
 
-def test_very_small_probabilities_do_not_vanish():
+def test_very_low_scores_do_not_vanish():
     found = [candidate("abcd", -4000.0), candidate("abxy", -4000.0 + math.log(3))]
     assert [one.utility for one in by_utility(found, letters, drawn=False)] == pytest.approx([87.5, 62.5])
 
@@ -51,7 +51,7 @@ def test_drawn_candidates_count_as_often_as_they_were_drawn_and_come_once():
     assert by_utility(drawn[1:4], letters, drawn=True)[0].text == "abcd"
 
 
-def test_probabilities_of_drawn_candidates_do_not_matter():
+def test_scores_of_drawn_candidates_do_not_matter():
     drawn = [candidate("abcd", -1.0), candidate("wxyz", -50.0), candidate("wxyz", -50.0)]
     assert by_utility(drawn, letters, drawn=True)[0].text == "wxyz"
 
@@ -86,7 +86,7 @@ def test_the_translator_gives_the_candidate_of_highest_utility(tiny_bundle, opti
             assert answer.candidates[0].utility is None
             continue
         assert len(answer.candidates) == 1
-        shares = [1.0 if wanted.draws else math.exp(one.log_prob) for one in found.candidates]
+        shares = [1.0 if wanted.draws else math.exp(one.score) for one in found.candidates]
         metric = CHRF()
         expected = {
             one.text: sum(
