@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seq2seq.cli import UsageError
+from seq2seq.cli import UsageError, translate_ranks
 from seq2seq.cli.engines import EngineOptions, bundle_decode
 from seq2seq.cli.option_groups import spread
 from seq2seq.cli.search_options import SearchOptions
@@ -111,6 +111,8 @@ def evaluate(
     """
     from seq2seq.evaluation.report import Scoring
 
+    if translate_ranks.follows():
+        raise typer.Exit(translate_ranks.follow(engine))
     files = Files(model, hypothesis, reference or [], source, output, paired)
     scoring = Scoring(
         metric or ["bleu", "chrf", "ter"], target_lang, tokenize, lowercase, confidence, resamples, strict

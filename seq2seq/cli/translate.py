@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from seq2seq.cli import UsageError
+from seq2seq.cli import UsageError, translate_ranks
 from seq2seq.cli.engines import Backend, EngineOptions, bundle_decode
 from seq2seq.cli.line_progress import LineProgress
 from seq2seq.cli.option_groups import spread
@@ -106,6 +106,8 @@ def translate(
         raise UsageError(f"--scores is for --format text, got {format_.name}; jsonl always has the scores")
     if alignments and format_ is Format.text:
         raise UsageError("--alignments is for --format jsonl, or pharaoh for the links of words alone, got text")
+    if translate_ranks.follows():
+        raise typer.Exit(translate_ranks.follow(engine))
     engine.check()
     if output is not None:
         check_place(output)
@@ -126,6 +128,11 @@ def translate(
         raise UsageError(
             f"--devices {engine.devices} shares out many lines, but with --interactive, or at a terminal, each is "
             "answered before the next one is read; leave one of the two out"
+        )
+    if interactive and translate_ranks.is_one_of_several():
+        raise UsageError(
+            "with --interactive, or at a terminal, each line is answered before the next one is read, so that several "
+            "processes have nothing to share; start one without torchrun"
         )
     check_backend(job, files)
     if resume:

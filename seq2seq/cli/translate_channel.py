@@ -1,7 +1,7 @@
 """How the process that shares out lines talks with those that translate them: a JSON object a line, to and fro."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import IO, Any
 
@@ -48,21 +48,25 @@ class WorkerError(ValueError):
         self.exit_code = exit_code
 
 
-def work(channel: Channel) -> int:
+def work(channel: Channel, here: Callable[[Job], Job] | None = None) -> int:
     """Translate what is asked for over the channel until it is closed; the exit code.
 
     Errors that users can cause and mend are told to the other side.
+
+    Args:
+        channel: To whoever shares out the lines.
+        here: What is different in this process about the job; None for nothing.
     """
     try:
         order = channel.receive()
         if order is None:
             return 0
-        job = Job.read(order)
+        job = Job.read(order) if here is None else here(Job.read(order))
         ask = ask_here(job.load(), job)
         while (message := channel.receive()) is not None:
             found = ask(Task.read(message))
             channel.send({"answers": [[one.rows, one.notice, one.hit_limit] for one in found]})
-    except BrokenPipeError:
+    except (BrokenPipeError, ConnectionResetError):
         return 0
     except Exception as error:
         known = told(error)
@@ -84,7 +88,7 @@ def asking(channel: Channel, job: Job) -> Ask:
     """
 
     def say(message: dict[str, Any]) -> None:
-        with suppress(BrokenPipeError):  # it may have told before it ended
+        with suppress(BrokenPipeError, ConnectionResetError):  # it may have told before it ended
             channel.send(message)
 
     def ask(task: Task) -> Sequence[Answer]:

@@ -89,6 +89,10 @@ class Job:
             from seq2seq.cli.translate_devices import shared_answers
 
             return shared_answers(self, lines, first=first)
+        from seq2seq.cli.translate_ranks import is_one_of_several, led_answers
+
+        if is_one_of_several():
+            return led_answers(self, lines, first=first)
         return answers_here(self.load(one_by_one=not read_ahead), self.rows, lines, read_ahead=read_ahead, first=first)
 
 
