@@ -223,6 +223,8 @@ class Aligner:
         return tuple(self._with_words(candidate, numbers, decode) for candidate in candidates)
 
     def _with_words(self, candidate: Candidate, sources: list[tuple[int, ...]], decode: DecodeConfig) -> Candidate:
+        if not candidate.ids:
+            return replace(candidate, alignment=(), piece_links=(), word_links=())
         assert candidate.piece_links is not None
         targets = self._target_numbers(candidate.ids, decode)
         links = {

@@ -143,9 +143,9 @@ class LineTranslator(ABC):
             found = join(
                 [done.pop(place) for place in own], between=self._between, n_best=decode.n_best, in_step=in_step
             )
-            found = self._finish(source, found, decode)
+            found = self._finish(source, found or (NOTHING,), decode)
             source_ids = tuple(part.source for part in source.parts)
-            yield Translation(source.number, source.text, source_ids, found or (NOTHING,), source.notice)
+            yield Translation(source.number, source.text, source_ids, found, source.notice)
 
     def _search_all(self, batches: Sequence[Sequence[Part]], decode: DecodeConfig) -> Iterator[list[list[Candidate]]]:
         """The candidates of each batch, in their order, as soon as they are known."""

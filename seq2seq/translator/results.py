@@ -46,7 +46,7 @@ class Candidate:
         return self.score if self.utility is None else self.utility
 
 
-NOTHING = Candidate("", 0.0, 0.0, (), (), (), False, alignment=(), piece_links=(), word_links=())
+NOTHING = Candidate("", 0.0, 0.0, (), (), (), False)
 """The only candidate of a line that has nothing to translate."""
 
 
