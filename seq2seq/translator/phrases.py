@@ -41,7 +41,7 @@ def room_for_phrases(
         option = f"temperature={decode.temperature}" if decode.draws else "beam_size=1"
         raise ValueError(
             f"line {line} has phrases that its translation must contain, which takes a beam whose places are shared "
-            f"out, but {option}; choose temperature=0 and a beam_size of at least 2, such as 5 or more"
+            f"out, but {option}; choose temperature=0 and a beam_size of at least 2, such as 10"
         )
     for phrase in phrases:
         try:

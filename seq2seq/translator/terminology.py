@@ -82,7 +82,7 @@ class Terminology:
                 term = found._add(*fields)
             except ValueError as error:
                 earlier = lines_of.get(found._normal(fields[0]))
-                first = "" if earlier is None else f" (line {earlier})"
+                first = "" if earlier is None else f"; line {earlier} has the other"
                 raise ValueError(f"{path}: line {number}: {error}{first}") from None
             lines_of.setdefault(term, number)
         if not len(found):

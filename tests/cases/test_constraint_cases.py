@@ -2,10 +2,12 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from seq2seq.bundle import Bundle
 from seq2seq.config import DecodeConfig
+from seq2seq.corpus.shortlist import Shortlist
 from seq2seq.text.words import find_whole
 from seq2seq.translator import Request, Terminology, Translation, Translator
 
@@ -97,6 +99,25 @@ def test_s6_terms_of_each_line_are_translated_as_the_terminology_says(translator
     assert [request.phrases for request in requests] == [("yak",), ("hen elk", "gnu|pig"), ()]
     for request, answer in zip(requests, translator.translate(requests, decode()), strict=True):
         assert_kept(request, answer)
+
+
+def test_s6_phrases_are_found_where_translations_are_chosen_from_a_shortlist(tiny_bundle):
+    tokenizer = tiny_bundle.target_tokenizer
+    few = np.arange(20, 40, dtype=np.int32)
+    shortlist = Shortlist(
+        num_targets=tokenizer.vocab_size,
+        candidates=np.full((tokenizer.vocab_size, 1), -1, dtype=np.int32),
+        same=np.full(tokenizer.vocab_size, -1, dtype=np.int32),
+        frequent=few,
+        always=np.arange(4, dtype=np.int32),
+        sha256=(tokenizer.sha256, tokenizer.sha256),
+    )
+    assert not {*tokenizer.encode("yak"), *tokenizer.encode("elk und")} <= {*few.tolist()}
+    translator = Translator(dataclasses.replace(tiny_bundle, shortlist=shortlist))
+    asked = decode(shortlist=True)
+    for number, (request, answer) in enumerate(zip(LINES, translator.translate(LINES, asked), strict=True), start=1):
+        assert_kept(request, answer)
+        assert_same(answer, translator.translate([request], asked, numbers=[number])[0])
 
 
 def test_s6_phrases_are_refused_before_anything_is_translated(translator, monkeypatch):
