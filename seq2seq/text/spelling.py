@@ -71,9 +71,10 @@ def joints(tokenizer: Tokenizer) -> Joints:
     for id_, piece in enumerate(tokenizer.pieces(range(tokenizer.vocab_size))):
         if id_ in without_text or not piece:
             continue
-        if id_ == special.unk or _is_letter(_edges(piece)[1]):
+        first, last = _edges(piece)
+        if id_ == special.unk or _is_letter(last):
             opening.add(id_)
-        if id_ == special.unk or _is_letter(_edges(piece)[0]):
+        if id_ == special.unk or _is_letter(first):
             continuing.add(id_)
     return Joints(frozenset(opening), frozenset(continuing))
 
@@ -102,6 +103,8 @@ def _spelling(tokenizer: Tokenizer, ids: tuple[int, ...], words: str) -> Spellin
 
 def _edges(piece: str) -> tuple[str | int, str | int]:
     """The first and the last character of a piece, or what byte it is."""
+    if "<0x" not in piece:
+        return piece[0], piece[-1]
     bytes_ = [(match.start(), match.end(), int(match[1], 16)) for match in _BYTE.finditer(piece)]
     first: str | int = bytes_[0][2] if bytes_ and bytes_[0][0] == 0 else piece[0]
     last: str | int = bytes_[-1][2] if bytes_ and bytes_[-1][1] == len(piece) else piece[-1]
