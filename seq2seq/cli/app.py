@@ -1,7 +1,8 @@
 """The command `seq2seq` with its subcommands, exit codes and the encoding of its streams.
 
 Exit codes: 0 done, 1 something is wrong with the files or options, 2 the command was typed wrongly, 130 interrupted.
-The subcommands' modules import torch, Lightning and Hydra only when they run, so that `seq2seq --help` is quick.
+A subcommand's module is imported when it is called, and imports torch, Lightning and Hydra only when it runs, so that
+`seq2seq --help` is quick.
 """
 
 import io
@@ -13,28 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
 
 import seq2seq
-from seq2seq.cli import data, inspect
-from seq2seq.cli.average import average
-from seq2seq.cli.convert import convert
+from seq2seq.cli.commands import LazyCommands
 from seq2seq.cli.errors import told
-from seq2seq.cli.evaluate import evaluate
-from seq2seq.cli.generate import generate
-from seq2seq.cli.info import info
 from seq2seq.cli.processes import ERROR_FILE
-from seq2seq.cli.report import report
-from seq2seq.cli.score import score
-from seq2seq.cli.train import train
-from seq2seq.cli.translate import translate
-from seq2seq.cli.verify_resume import verify_resume
 
 INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""
 
 
-class Commands(TyperGroup):
+class Commands(LazyCommands):
     """Runs a subcommand; what users can cause and mend is told in one line, without a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -97,24 +87,6 @@ def _root(
 ) -> None:
     """Train Transformers that translate, translate with them, and measure how well they do."""
     del version  # its callback has done the work
-
-
-# what follows the word `train` belongs to Hydra, --help too
-app.command(
-    add_help_option=False,
-    context_settings={"ignore_unknown_options": True, "help_option_names": []},
-)(train)
-app.command("verify-resume")(verify_resume)
-app.command()(translate)
-app.command()(generate)
-app.command()(evaluate)
-app.command()(score)
-app.add_typer(data.app, name="data")
-app.command()(average)
-app.command()(report)
-app.command()(convert)
-app.command()(info)
-app.add_typer(inspect.app, name="inspect")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import seq2seq
 from seq2seq.cli import UsageError, app
+from seq2seq.cli.commands import COMMANDS, load
 
 
 @pytest.fixture
@@ -103,6 +104,25 @@ def test_every_subcommand_stands_in_the_help():
         assert f" {name} " in text
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_says_what_the_help_of_each_command_begins_with(name):
+    command = load(name)
+
+    assert command.name == name
+    assert " ".join(command.help.split("\n\n")[0].split()) == COMMANDS[name][2]
+
+
+def test_a_misspelt_subcommand_is_named_with_the_nearest_one():
+    assert "Did you mean 'train'" in CliRunner().invoke(app.app, ["trian"]).stderr
+
+
+def test_help_of_a_group_lists_its_commands_alone():
+    text = CliRunner().invoke(app.app, ["inspect", "--help"]).stdout
+
+    assert "heads" in text
+    assert "completion" not in text
+
+
 def test_version_is_that_of_the_package():
     assert CliRunner().invoke(app.app, ["--version"]).stdout == f"seq2seq {seq2seq.__version__}\n"
 
@@ -113,11 +133,30 @@ def test_an_unknown_subcommand_is_a_usage_error():
 
 def test_help_does_not_wait_for_torch_lightning_or_hydra():
     heavy = "{'torch', 'pytorch_lightning', 'hydra', 'numpy', 'sentencepiece', 'sacrebleu'}"
-    code = f"import sys, seq2seq.cli.app; sys.exit(repr(sorted({heavy} & set(sys.modules))))"
+    code = (
+        "import atexit, sys, seq2seq.cli.app\n"
+        f"atexit.register(lambda: print(sorted({heavy} & set(sys.modules)), file=sys.stderr))\n"
+        "seq2seq.cli.app.main(['--help'])"
+    )
 
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
+    assert "translate" in result.stdout
     assert result.stderr == "[]\n"
+
+
+def test_translating_imports_nothing_heavy_but_torch(tiny_bundle_folder: Path):
+    heavy = ["pytorch_lightning", "lightning_fabric", "hydra", "omegaconf", "transformers", "tokenizers", "ctranslate2"]
+    heavy += ["torch._dynamo", "torch._inductor", "sympy", "scipy", "pandas", "sacrebleu", "matplotlib", "networkx"]
+    code = (
+        "import atexit, sys, seq2seq.cli.app\n"
+        f"atexit.register(lambda: print(sorted(set({heavy}) & set(sys.modules)), file=sys.stderr))\n"
+        f"seq2seq.cli.app.main(['translate', {str(tiny_bundle_folder)!r}, '--max-length', '5'])"
+    )
+
+    result = subprocess.run([sys.executable, "-c", code], input=b"die cat.\n", capture_output=True, check=False)
+
+    assert (result.stdout.count(b"\n"), result.stderr) == (1, b"[]\n")
 
 
 def test_streams_are_utf8_in_a_c_locale_and_the_module_is_the_command(tmp_path: Path):
