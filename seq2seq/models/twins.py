@@ -32,6 +32,7 @@ class Seen:
 
     def select(self, rows: Int[Tensor, " R2"], sentences: Int[Tensor, " B2"], places: object = None) -> "Seen":
         """The state of hypotheses `rows`; nothing is kept by the sentence."""
+        rows = rows.to(self.ids.device)
         memory = None if self.memory is None else self.memory.index_select(0, rows)
         return Seen(
             self.src.index_select(0, rows), self.src_valid.index_select(0, rows), memory, self.ids.index_select(0, rows)

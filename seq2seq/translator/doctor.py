@@ -1,6 +1,7 @@
 """Whether one model translates the same in every way that must make no difference."""
 
 import copy
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -8,12 +9,17 @@ from functools import cached_property
 import torch
 
 from seq2seq.bundle import Bundle
-from seq2seq.config import DecodeConfig, LongLines, Utility
+from seq2seq.config import DecodeConfig, LongLines, PenaltyForm, Utility
+from seq2seq.interop.ctranslate2 import export_ctranslate2
+from seq2seq.models.encoder_decoder import EncoderDecoder
 from seq2seq.models.twins import in_float64, uncached
 from seq2seq.nn.device import evaluation
 from seq2seq.search.agreement import Answer, Answers, Check, NotApplicableError, exact_checks
 from seq2seq.search.length_penalty import LengthPenalty
 from seq2seq.translator.batches import length_limits, pad
+from seq2seq.translator.ctranslate2_conversion import library
+from seq2seq.translator.ctranslate2_engine import CTranslate2Engine
+from seq2seq.translator.ctranslate2_options import check_options
 from seq2seq.translator.long_lines import longest_target
 from seq2seq.translator.results import Translation
 from seq2seq.translator.translator import Translator
@@ -31,13 +37,12 @@ def checks(bundle: Bundle, lines: Sequence[str], decode: DecodeConfig | None = N
     Args:
         bundle: The model and its tokenizers.
         lines: Source text to try it with.
-        decode: Search options; None takes the bundle's. A beam of 1 becomes one of 4: a beam is what can go wrong.
-            Lines that are too long are cut, and translations are searched for, not drawn.
+        decode: Search options, as `searched` gives them; None: from the bundle's.
 
     Raises:
         ValueError: if it does not translate, or its parts do not fit together.
     """
-    ways = Ways(bundle, lines, decode)
+    ways = Ways(bundle, lines, decode or searched(bundle.decode))
     must = [
         ("line alone against batch", ("alone", "in a batch"), Ways.alone),
         ("padding", ("beside a long line", "in a batch"), Ways.padded),
@@ -48,7 +53,11 @@ def checks(bundle: Bundle, lines: Sequence[str], decode: DecodeConfig | None = N
         ("search score against forced", ("search", "forced"), Ways.forced),
     ]
     found = exact_checks(ways, must, ways.precise, bundle.model.output.dtype)
-    return [*found, Check("bfloat16", ("float32", "bfloat16"), ways.bfloat16, must_agree=False)]
+    return [
+        *found,
+        Check("bfloat16", ("float32", "bfloat16"), ways.bfloat16, must_agree=False),
+        Check("torch against CTranslate2", ("torch", "CTranslate2"), ways.ctranslate2, must_agree=False),
+    ]
 
 
 class Ways:
@@ -57,11 +66,11 @@ class Ways:
     Args:
         bundle: The model and its tokenizers.
         lines: Source text.
-        decode: Search options, as in `checks`.
+        decode: Search options, as `searched` gives them.
     """
 
-    def __init__(self, bundle: Bundle, lines: Sequence[str], decode: DecodeConfig | None = None) -> None:
-        self.decode = searched(decode or bundle.decode)
+    def __init__(self, bundle: Bundle, lines: Sequence[str], decode: DecodeConfig) -> None:
+        self.decode = decode
         self._translator = Translator(bundle)
         self._bundle = bundle
         self._lines = list(lines)
@@ -111,10 +120,14 @@ class Ways:
         return answers(self._translated(self._lines, decode)), answers(self.batched)
 
     def no_cache(self) -> Answers:
-        """The same search, all of its beam, with a model that reads all target pieces again at each step."""
+        """The same search, all of its beam, with a model that reads all target pieces again at each step.
+
+        The coverage penalty is left out, for it needs the attention that a cached step leaves behind.
+        """
+        decode = replace(self._n_best, coverage_penalty=0.0)
         bare = Translator(replace(self._bundle, model=uncached(self._bundle.model)))
-        found = bare.translate(self._lines, self._n_best, on_notice=_unheard)
-        return self._beam(found), self._beam(self.listed)
+        cached = self.listed if decode == self._n_best else self._translated(self._lines, decode)
+        return self._beam(bare.translate(self._lines, decode, on_notice=_unheard)), self._beam(cached)
 
     def greedy(self) -> Answers:
         """Line by line, piece by piece: the best next piece after a forward pass over all before it.
@@ -146,6 +159,30 @@ class Ways:
             raise NotApplicableError("the model is in bfloat16 itself")
         half = Translator(replace(self._bundle, model=copy.deepcopy(self._bundle.model).bfloat16()))
         return answers(self.batched), answers(half.translate(self._lines, self.decode, on_notice=_unheard))
+
+    def ctranslate2(self) -> Answers:
+        """The engine CTranslate2 in float32, from a conversion in a temporary folder.
+
+        It has no penalty of the form `gnmt`, in whose place `power` stands on both sides.
+        """
+        bundle, decode = self._bundle, self.decode
+        if decode.penalty_form is PenaltyForm.gnmt:
+            decode = replace(decode, penalty_form=PenaltyForm.power)
+        tokenizers = bundle.source_tokenizer, bundle.target_tokenizer
+        try:
+            if not isinstance(bundle.model, EncoderDecoder):
+                raise NotApplicableError("the backend ctranslate2 is for encoder-decoders, this model is one stack")
+            package = library()
+            check_options(decode)
+            with tempfile.TemporaryDirectory(prefix="seq2seq-") as folder:
+                export_ctranslate2(replace(bundle, model=copy.deepcopy(bundle.model).float()), f"{folder}/model")
+                engine = package.Translator(f"{folder}/model", device="cpu", compute_type="float32")
+                other = CTranslate2Engine(engine, tokenizers, bundle.model_config, decode, bundle.languages[1])
+                found = other.translate(self._lines, decode, on_notice=_unheard)
+        except ValueError as reason:  # an option or a part that it does not have, or the package is missing
+            raise NotApplicableError(str(reason)) from reason
+        own = self.batched if decode == self.decode else self._translated(self._lines, decode)
+        return answers(own), answers(found)
 
     def _translated(self, lines: Sequence[str], decode: DecodeConfig) -> list[Translation]:
         return self._translator.translate(lines, decode, on_notice=_unheard)
@@ -185,11 +222,20 @@ class Ways:
         return Answer(line, text, total / penalty(len(ids) - 1))
 
 
-def searched(decode: DecodeConfig) -> DecodeConfig:
-    """The options with a beam, one translation a line, long lines cut, and nothing drawn or chosen by risk."""
+def searched(decode: DecodeConfig, beam_size: int | None = None) -> DecodeConfig:
+    """The options for one translation a line that is searched for, not drawn or chosen by risk; long lines are cut.
+
+    Args:
+        decode: The options.
+        beam_size: Of the search; None is that of the options, or 4 where they are greedy: a beam is what can go wrong.
+    """
+    if beam_size is None:
+        beam_size = decode.beam_size if decode.beam_size > 1 else 4
+    if beam_size == 1:
+        decode = replace(decode, patience=None, coverage_penalty=0.0)
     return replace(
         decode,
-        beam_size=decode.beam_size if decode.beam_size > 1 else 4,
+        beam_size=beam_size,
         n_best=1,
         temperature=0.0,
         top_k=None,
@@ -198,6 +244,7 @@ def searched(decode: DecodeConfig) -> DecodeConfig:
         mbr=Utility.none,
         num_candidates=None,
         long_lines=LongLines.truncate,
+        shortlist=False,
     )
 
 
@@ -213,6 +260,7 @@ def plain(decode: DecodeConfig) -> DecodeConfig:
         unknown_penalty=0.0,
         forbid_unknown=False,
         replace_unknown=False,
+        shortlist=False,
     )
 
 

@@ -12,11 +12,11 @@ from seq2seq.nn.cache import DecoderState
 from seq2seq.search.agreement import Finding, Outcome, examine
 from seq2seq.translator.doctor import checks, plain, searched
 
-LINES = ["der ant läuft!", "", "die cat.", "17 elk sieht und das yak schläft?", "owl", "gnu der 3 hen und ram."]
+LINES = ["der ant läuft!", "", "die cat.", "17 elk sieht und das yak schläft?", "gnu der 3 hen und ram."]
 
 
 def findings(bundle: Bundle, lines: list[str] = LINES, **options: object) -> dict[str, Finding]:
-    decode = dataclasses.replace(DecodeConfig(max_length=9), **options)
+    decode = searched(dataclasses.replace(DecodeConfig(min_length=3, max_length=9, beam_size=3), **options))
     return {check.name: examine(check) for check in checks(bundle, lines, decode)}
 
 
@@ -34,6 +34,7 @@ def test_a_sound_model_passes_every_check(tiny_bundle):
         "beam 1 against greedy": Outcome.equal,
         "n-best 1 against n": Outcome.equal,
         "search score against forced": Outcome.equal,
+        "torch against CTranslate2": Outcome.equal,
     }
     assert all(finding.comparison.num_answers >= len(LINES) - 1 for finding in found.values())
     assert found["search score against forced"].comparison.num_answers > len(LINES)
@@ -48,15 +49,19 @@ def test_a_sound_model_passes_in_float32_too_and_in_bfloat16_it_may_differ(tiny_
 
 
 def test_a_sound_model_passes_with_other_options_of_its_own(tiny_bundle):
-    options = {"length_penalty": -1.0, "beam_size": 3, "min_length_factor": 0.5, "max_length_factor": 0.8}
+    options = {"length_penalty": -1.0, "beam_size": 2, "min_length_factor": 0.5, "max_length_factor": 0.8}
     assert failed(findings(tiny_bundle, **options)) == []
 
 
 def test_a_cache_that_does_not_follow_the_hypotheses_is_found(tiny_bundle, monkeypatch):
     right = DecoderState.select
 
-    def forgetful(self: DecoderState, rows: torch.Tensor, *more: object) -> DecoderState:
-        return right(self, rows.sort().values, *more)
+    def forgetful(
+        self: DecoderState, rows: torch.Tensor, sentences: torch.Tensor, places: torch.Tensor | None = None
+    ) -> DecoderState:
+        if places is not None:  # all go on from the first of their sentence, whichever they continue
+            rows = torch.stack([rows[places == place].min() for place in places])
+        return right(self, rows, sentences, places)
 
     monkeypatch.setattr(DecoderState, "select", forgetful)
     found = findings(tiny_bundle, max_length=14)
@@ -116,6 +121,16 @@ def test_the_plain_loop_leaves_out_what_it_does_not_know():
     found = plain(DecodeConfig(patience=1.0, no_repeat_ngram=2, forbid_unknown=True, length_penalty=0.3))
     assert (found.patience, found.no_repeat_ngram, found.forbid_unknown) == (None, 0, False)
     assert found.length_penalty == 0.3
+
+
+def test_what_ctranslate2_cannot_do_is_not_applicable_with_its_reason(tiny_bundle):
+    found = findings(tiny_bundle, coverage_penalty=0.2, max_length=4)["torch against CTranslate2"]
+    assert (found.outcome, found.fails) == (Outcome.not_applicable, False)
+    assert found.note.startswith("coverage_penalty=0.2 is not something that CTranslate2 does")
+
+
+def test_a_greedy_search_is_checked_where_it_is_asked_for():
+    assert searched(DecodeConfig(beam_size=4, n_best=3, patience=2.0, coverage_penalty=0.1), 1).beam_size == 1
 
 
 def test_a_language_model_is_refused(tiny_writer):
