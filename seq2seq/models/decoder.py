@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from seq2seq.models.stack import Stack
 from seq2seq.nn.block import CrossBlock
-from seq2seq.nn.cache import Cache, DecoderState
+from seq2seq.nn.cache import Cache, DecoderState, History
 from seq2seq.nn.embedding import Mixture
 from seq2seq.nn.masks import padding_mask
 from seq2seq.nn.positions import Places
@@ -51,25 +51,27 @@ class Decoder(Stack[CrossBlock]):
     def start(self, memory: Float[Tensor, "B S D"], src_valid: Bool[Tensor, "B S"]) -> DecoderState:
         """The state before the first target piece: keys and values of the source, nothing of the target."""
         sources = tuple(layer.cross_attention.keys_values(memory) for layer in self.blocks())
-        return DecoderState(Cache(len(self.layers), len(memory)), sources, padding_mask(src_valid))
+        return DecoderState(History(Cache(len(self.layers), len(memory))), 0, sources, padding_mask(src_valid))
 
     def step(self, tokens: Int[Tensor, "R T"], state: DecoderState) -> tuple[Float[Tensor, "R T D"], DecoderState]:
         """The vectors of the next T target positions, and the state after them.
 
         With T > 1 this is a prefill: several known pieces at once. The given state must not be used again.
         """
-        cache, num_positions = state.cache, tokens.shape[1]
-        places = Places.span(cache.length, cache.length + num_positions, tokens.device)
+        end = state.length + tokens.shape[1]
+        places = Places.span(state.length, end, tokens.device)
         x = self.embedding(tokens, places)
         rotation = self.rotation(places, x)
-        attended = state.attended
+        history, mask = state.history.prepare(*tokens.shape)
+        cache, layout, attended = history.cache, history.layout, state.attended
         for number, (layer, source) in enumerate(zip(self.blocks(), state.cross_attention, strict=True)):
             if attended is not None and number == attended.layer:
                 attended = attended.plus(
-                    layer.step_weights(x, cache, number, source, state.cross_mask, state.layout, rotation)
+                    layer.step_weights(x, cache, number, mask, source, state.cross_mask, layout, rotation)
                 )
-            x, cache = layer.step(x, cache, number, source, state.cross_mask, state.layout, rotation)
-        return self.final_norm(x), replace(state, cache=cache.advance(num_positions), attended=attended)
+            x, cache = layer.step(x, cache, number, mask, source, state.cross_mask, layout, rotation)
+        history = history.after(cache, tokens.shape[1], mask)
+        return self.final_norm(x), replace(state, history=history, length=end, attended=attended)
 
 
 def _decoded(

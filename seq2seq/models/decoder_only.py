@@ -14,19 +14,20 @@ Source:
     Radford et al. 2018 (GPT); Liu et al. 2018, arXiv:1801.10198, section 4.2.3 (source, separator, target in a row).
 """
 
+from dataclasses import replace
 from itertools import islice
 
-import torch
 from torch import cat, nn
 from torch.nn.functional import pad
 
 from seq2seq.models.stack import Execution, Stack, block_output
 from seq2seq.models.transformer import AttentionMaps, Transformer
+from seq2seq.nn.attended import Attended
 from seq2seq.nn.attention import attention_weights
 from seq2seq.nn.block import Block
-from seq2seq.nn.cache import Cache, CausalState, DecoderState
+from seq2seq.nn.cache import Cache, CausalState, DecoderState, History
 from seq2seq.nn.embedding import Mixture
-from seq2seq.nn.masks import causal_mask, document_mask, padding_mask, prefix_mask
+from seq2seq.nn.masks import document_mask, padding_mask, prefix_mask
 from seq2seq.nn.positions import Places
 from seq2seq.nn.varlen import PackedMask, Packing
 from seq2seq.shapes import Bool, Float, Int, Tensor
@@ -160,53 +161,48 @@ class DecoderOnly(Transformer):
             ids: Prompts, padded on either side; P may be 0.
             valid: True at real pieces.
         """
-        cache = Cache(len(self.decoder.layers), len(ids))
-        next_place = valid.new_zeros((len(ids), 1), dtype=ids.dtype)
-        state = CausalState(cache, valid[:, :0], next_place, ids.shape[1], torch.arange(len(ids)))
+        history = History(Cache(len(self.decoder.layers), len(ids)), fixed=ids.shape[1])
+        next_place = valid.sum(1, keepdim=True)
+        state = CausalState(history, ids.shape[1], next_place, padding_mask(valid))
         if ids.shape[1] == 0:
             return self.output.new_empty(len(ids), 0, self.output.shape[1]), state
-        places = Places.of_valid(valid)
-        return self._extend(ids, valid, places, prefix_mask(valid, ids.shape[1], self.prefix_lm), state)
+        mask = prefix_mask(valid, ids.shape[1], self.prefix_lm)
+        hidden, cache, _ = self._extend(ids, Places.of_valid(valid), mask, state)
+        cache = replace(cache, length=ids.shape[1])
+        seen = None if valid.all() else valid[:, None]
+        return hidden, replace(state, history=replace(history, cache=cache, seen=seen))
 
     def step_hidden(
         self, tokens: Int[Tensor, "R T"], state: DecoderState | CausalState
     ) -> tuple[Float[Tensor, "R D"], CausalState]:
         """The output at the last of the given pieces, and the state with them added. The old state is used up."""
         assert isinstance(state, CausalState)
-        length = tokens.shape[1]
-        new = state.valid.new_ones(tokens.shape)
-        mask = padding_mask(cat([state.valid, new], 1))
-        if length > 1:
-            mask = mask & causal_mask(length, state.length, tokens.device)
-        index = state.next_place + Places.span(0, length, tokens.device).index
-        hidden, state = self._extend(tokens, new, Places(index, state.length + length), mask, state)
-        return hidden[:, -1], state
+        count = tokens.shape[1]
+        index = state.next_place + Places.span(0, count, tokens.device).index
+        history, mask = state.history.prepare(*tokens.shape)
+        state = replace(state, history=history, length=state.length + count)
+        hidden, cache, attended = self._extend(tokens, Places(index, state.length), mask, state)
+        history = history.after(cache, count, mask)
+        return hidden[:, -1], replace(state, history=history, next_place=state.next_place + count, attended=attended)
 
     def _extend(
         self,
         ids: Int[Tensor, "R T"],
-        valid: Bool[Tensor, "R T"],
         places: Places,
-        mask: Bool[Tensor, "R 1 #T C"],
+        mask: Bool[Tensor, "#B 1 #Q C"] | None,
         state: CausalState,
-    ) -> tuple[Float[Tensor, "R T D"], CausalState]:
-        """The output at the next positions, and the state with them added."""
+    ) -> tuple[Float[Tensor, "R T D"], Cache, Attended | None]:
+        """The output at the next positions, the cache with these set, and what has been looked at."""
         x = self.decoder.embedding(ids, places)
         rotation = self.decoder.rotation(places, x)
-        cache, attended = state.cache, state.attended
+        cache, layout, attended = state.history.cache, state.history.layout, state.attended
+        if rotation is not None and layout is not None:
+            rotation = rotation.rows(layout.row_at)
         for number, block in enumerate(self.decoder.blocks()):
             if attended is not None and number == attended.layer:
-                source = padding_mask(state.valid[:, : state.shared])
-                attended = attended.plus(block.step_weights(x, cache, number, source, rotation))
-            x, cache = block.step(x, cache, number, mask, rotation)
-        return self.decoder.final_norm(x), CausalState(
-            cache=cache.advance(ids.shape[1]),
-            valid=cat([state.valid, valid], 1),
-            next_place=state.next_place + valid.sum(1, keepdim=True),
-            shared=state.shared,
-            places=state.places,
-            attended=attended,
-        )
+                attended = attended.plus(block.step_weights(x, cache, number, state.source_mask, layout, rotation))
+            x, cache = block.step(x, cache, number, mask, layout, rotation)
+        return self.decoder.final_norm(x), cache, attended
 
     @property
     def target_table(self) -> nn.Embedding:

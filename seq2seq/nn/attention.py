@@ -25,7 +25,6 @@ from seq2seq.config import AttentionBias
 from seq2seq.nn.cache import Cache, KeyValue, Layout
 from seq2seq.nn.cpu_attention import attend, separate_heads, suits
 from seq2seq.nn.dropout import draws_bytes
-from seq2seq.nn.masks import causal_mask
 from seq2seq.nn.norm import RMSNorm
 from seq2seq.nn.rotary import Rotation
 from seq2seq.nn.varlen import PackedMask, attend_packed
@@ -113,6 +112,12 @@ def merge_heads(x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B T HK"]:
     return x.transpose(1, 2).flatten(2)
 
 
+def by_sentence(x: Float[Tensor, "BW H T K"], num_sentences: int) -> Float[Tensor, "B WT H K"]:
+    """All positions of a sentence's W rows in a row, heads last."""
+    rows, heads, length, width = x.shape
+    return x.transpose(1, 2).reshape(num_sentences, rows // max(1, num_sentences) * length, heads, width)
+
+
 def attention_weights(
     query: Float[Tensor, "B H T K"], key: Float[Tensor, "B G S K"], mask: Bool[Tensor, "#B #H #T S"] | None
 ) -> Float[Tensor, "B H T S"]:
@@ -179,11 +184,16 @@ class SelfAttention(_Attention):
         self.query_norm, self.key_norm = _head_norm(heads), _head_norm(heads)
 
     def project(
-        self, x: Float[Tensor, "B T D"], rotation: Rotation | None = None
-    ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B G T K"], Float[Tensor, "B G T K"]]:
-        """Queries, keys and values, from one product; queries and keys normed and turned where the model does that."""
+        self, x: Float[Tensor, "B T D"], rotation: Rotation | None = None, layout: Layout | None = None
+    ) -> tuple[Float[Tensor, "B2 H T K"], Float[Tensor, "B2 G T K"], Float[Tensor, "B2 G T K"]]:
+        """Queries, keys and values, from one product; queries and keys normed and turned where the model does that.
+
+        With a layout of the rows they are those of its places, and so is the rotation.
+        """
         heads = self.heads
         projected = self.query_key_value(x)
+        if layout is not None:
+            projected = projected.index_select(0, layout.row_at)
         query, key, value = self._separate(projected, (heads.num_heads, heads.num_kv_heads, heads.num_kv_heads))
         if heads.norm_eps is not None:
             query, key = self.query_norm(query), self.key_norm(key)
@@ -216,29 +226,35 @@ class SelfAttention(_Attention):
         x: Float[Tensor, "R T D"],
         cache: Cache,
         layer: int,
-        mask: Bool[Tensor, "R 1 #T C"] | None = None,
+        mask: Bool[Tensor, "#B 1 #Q C"] | None = None,
+        layout: Layout | None = None,
         rotation: Rotation | None = None,
     ) -> tuple[Float[Tensor, "R T D"], Cache]:
         """The next T positions of a causal sequence, given the keys and values of those before them.
+
+        W rows of a sentence are W * T queries over its pool, as in `CrossAttention`.
 
         Args:
             x: The new positions.
             cache: Keys and values so far.
             layer: Which of the cache's layers is this one's.
-            mask: Which of all positions, the new ones included, each new one may attend to; None for all up to itself.
-            rotation: Of the new positions, with rotary positions.
+            mask: Which of all entries, the new ones included, each new position may attend to; None for all of them,
+                which is right for one new position only.
+            layout: Where the rows stand by sentence; None for sentence by sentence, and equally many of each.
+            rotation: Of the new positions, with rotary positions, as `layout` puts them.
 
         Returns:
             The outputs of the new positions, and the cache with their keys and values set.
         """
-        query, key, value = self.project(x, rotation)
+        query, key, value = (by_sentence(part, cache.num_sentences) for part in self.project(x, rotation, layout))
         cache = cache.put(layer, key, value)
-        seen = cache.seen(layer, cache.length + x.shape[1])
-        # One query attends to everything so far. is_causal would align it with key 0, so it is never used here.
-        if mask is None and x.shape[1] > 1:
-            mask = causal_mask(x.shape[1], cache.length, x.device)
-        context = scaled_dot_product_attention(query, seen.key, seen.value, mask, enable_gqa=self.heads.grouped)
-        return self.output(merge_heads(context)), cache
+        seen = cache.seen(layer, cache.length + key.shape[1])
+        # is_causal would align one query with key 0, so it is never used here
+        context = scaled_dot_product_attention(
+            query.transpose(1, 2), seen.key, seen.value, mask, enable_gqa=self.heads.grouped
+        )
+        rows = context.transpose(1, 2).reshape(-1, x.shape[1], self.heads.query_width)
+        return self.output(rows if layout is None else rows.index_select(0, layout.place_of)), cache
 
     def weights(
         self, x: Float[Tensor, "B T D"], mask: Bool[Tensor, "#B 1 #T T"] | None, rotation: Rotation | None = None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from seq2seq.config import Activation, NormKind, NormPlacement
-from seq2seq.nn.attention import CrossAttention, Heads, SelfAttention, attention_weights
+from seq2seq.nn.attention import CrossAttention, Heads, SelfAttention, attention_weights, by_sentence
 from seq2seq.nn.cache import Cache, KeyValue, Layout
 from seq2seq.nn.dropout import Dropout
 from seq2seq.nn.feed_forward import FeedForward
@@ -94,12 +94,13 @@ class Block(nn.Module):
         x: Float[Tensor, "R T D"],
         cache: Cache,
         layer: int,
-        mask: Bool[Tensor, "R 1 #T C"] | None = None,
+        mask: Bool[Tensor, "#B 1 #Q C"] | None = None,
+        layout: Layout | None = None,
         rotation: Rotation | None = None,
     ) -> tuple[Float[Tensor, "R T D"], Cache]:
         """The next T positions, and the cache with their keys and values set; `layer` is this block's number in it."""
         normed = self.residual.before(x, self.self_attention_norm)
-        attended, cache = self.self_attention.step(normed, cache, layer, mask, rotation)
+        attended, cache = self.self_attention.step(normed, cache, layer, mask, layout, rotation)
         return self.fed_forward(self.attended(x, attended)), cache
 
     def step_weights(
@@ -107,13 +108,19 @@ class Block(nn.Module):
         x: Float[Tensor, "R T D"],
         cache: Cache,
         layer: int,
-        source_mask: Bool[Tensor, "R 1 1 P"],
+        source_mask: Bool[Tensor, "B 1 1 P"],
+        layout: Layout | None = None,
         rotation: Rotation | None = None,
     ) -> Float[Tensor, "R H T P"]:
         """How much the next T positions, given to `step`, look at the first P; rows sum to 1 over these."""
         normed = self.residual.before(x, self.self_attention_norm)
-        query, _, _ = self.self_attention.project(normed, rotation)
-        return attention_weights(query, cache.seen(layer, source_mask.shape[3]).key, source_mask)
+        query, _, _ = self.self_attention.project(normed, rotation, layout)
+        rows, heads, length, _ = query.shape
+        query = by_sentence(query, cache.num_sentences).transpose(1, 2)
+        weights = attention_weights(query, cache.seen(layer, source_mask.shape[3]).key, source_mask)
+        weights = weights.view(len(weights), heads, -1, length, weights.shape[3]).transpose(1, 2).flatten(0, 1)
+        assert len(weights) == rows
+        return weights if layout is None else weights.index_select(0, layout.place_of)
 
     def attended(self, x: Float[Tensor, "B T D"], out: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """Input and output of self-attention together."""
@@ -155,6 +162,7 @@ class CrossBlock(Block):
         x: Float[Tensor, "R T D"],
         cache: Cache,
         layer: int,
+        mask: Bool[Tensor, "#B 1 #Q C"] | None,
         source: KeyValue,
         source_mask: Bool[Tensor, "B 1 1 S"],
         layout: Layout | None = None,
@@ -162,7 +170,7 @@ class CrossBlock(Block):
     ) -> tuple[Float[Tensor, "R T D"], Cache]:
         """The next T positions, and the cache with their keys and values set; `layer` is this block's number in it."""
         normed = self.residual.before(x, self.self_attention_norm)
-        attended, cache = self.self_attention.step(normed, cache, layer, rotation=rotation)
+        attended, cache = self.self_attention.step(normed, cache, layer, mask, layout, rotation)
         x = self.attended(x, attended)
         norm = self.cross_attention_norm
         seen = self.cross_attention.step(self.residual.before(x, norm), source, source_mask, layout)
@@ -173,6 +181,7 @@ class CrossBlock(Block):
         x: Float[Tensor, "R T D"],
         cache: Cache,
         layer: int,
+        mask: Bool[Tensor, "#B 1 #Q C"] | None,
         source: KeyValue,
         source_mask: Bool[Tensor, "B 1 1 S"],
         layout: Layout | None = None,
@@ -181,7 +190,7 @@ class CrossBlock(Block):
         """How much the next T positions look at the source in `step`, which is to be given the same afterwards."""
         normed = self.residual.before(x, self.self_attention_norm)
         # what this sets in the cache, `step` sets again
-        attended, _ = self.self_attention.step(normed, cache, layer, rotation=rotation)
+        attended, _ = self.self_attention.step(normed, cache, layer, mask, layout, rotation)
         normed = self.residual.before(self.attended(x, attended), self.cross_attention_norm)
         return self.cross_attention.step_weights(normed, source, source_mask, layout)
 

@@ -6,16 +6,14 @@ import numpy as np
 import torch
 
 from seq2seq.nn.attended import Attended, all_but_last
+from seq2seq.nn.masks import causal_mask
 from seq2seq.shapes import Bool, Float, Int, Tensor
 
 BLOCK = 32
-"""Positions that a cache grows by."""
-
-MANY = 0.4
-"""A buffer is copied as a whole when more than this share of its rows moves."""
+"""Entries that a cache grows by."""
 
 CROWDED = 0.75
-"""Keys and values of finished sentences are let go of when no more than this share of the sentences goes on."""
+"""What is kept of finished sentences is let go of when no more than this share of the sentences goes on."""
 
 
 @dataclass(frozen=True)
@@ -32,101 +30,74 @@ class KeyValue:
 
 @dataclass(frozen=True)
 class Cache:
-    """Keys and values of all layers, of the positions so far.
+    """Keys and values of all layers: a pool of entries for each sentence, written one behind the other.
 
-    All of them are in one buffer, so that moving a row is one operation. It is written in place: use what `put`,
-    `advance` and `select` return, and not the cache that they were called on. No gradients flow through: decode under
-    `torch.no_grad`.
+    It is written in place: use what is returned, and not the cache that a method was called on. No gradients flow
+    through: decode under `torch.no_grad`.
 
     Attributes:
         num_layers: N.
-        rows: Rows in use, R.
-        length: Positions in use, the same for every row.
-        buffer: [N, 2, rows, G, positions, K], keys first, with room for more; None before the first position.
+        num_sentences: B.
+        length: Entries of each sentence, C.
+        buffer: [N, 2, B, entries, G, K], keys first, with room for more; None before the first entry.
     """
 
     num_layers: int
-    rows: int = 0
+    num_sentences: int
     length: int = 0
     buffer: Tensor | None = None
 
-    def put(self, layer: int, key: Float[Tensor, "R G T K"], value: Float[Tensor, "R G T K"]) -> "Cache":
-        """The cache with the next T positions of a layer set; it grows by whole blocks where it is full."""
-        end = self.length + key.shape[2]
-        cache = self
-        if self.buffer is None or end > self.buffer.shape[4]:
-            cache = self._with_room(end, key)
+    @property
+    def room(self) -> int:
+        """Entries of each sentence that there is room for."""
+        return 0 if self.buffer is None else self.buffer.shape[3]
+
+    def put(self, layer: int, key: Float[Tensor, "B n G K"], value: Float[Tensor, "B n G K"]) -> "Cache":
+        """The cache with the next n entries of a layer set; it grows by whole blocks where it is full."""
+        end, cache = self.length + key.shape[1], self
+        if end > self.room:
+            cache = self.grown(end, key)
         assert cache.buffer is not None
         keys_values = cache.buffer[layer]
-        keys_values[0, : cache.rows, :, self.length : end] = key
-        keys_values[1, : cache.rows, :, self.length : end] = value
+        keys_values[0, :, self.length : end] = key
+        keys_values[1, :, self.length : end] = value
         return cache
 
     def seen(self, layer: int, end: int) -> KeyValue:
-        """The first `end` positions of a layer, as views."""
+        """The first `end` entries of a layer, [B, G, end, K] each, as views."""
         assert self.buffer is not None
-        keys_values = self.buffer[layer, :, : self.rows, :, :end]
+        keys_values = self.buffer[layer, :, :, :end].transpose(2, 3)
         return KeyValue(keys_values[0], keys_values[1])
 
-    def advance(self, num_positions: int) -> "Cache":
-        """The cache after that many positions of every layer have been set."""
-        return replace(self, length=self.length + num_positions)
-
-    def _with_room(self, end: int, like: Float[Tensor, "R G T K"]) -> "Cache":
-        """A copy with room for `end` positions, of heads, width and precision like `like`."""
+    def grown(self, end: int, like: Float[Tensor, "B n G K"]) -> "Cache":
+        """A copy with room for `end` entries, of heads, width and precision like `like`."""
         room = -(-end // BLOCK) * BLOCK
-        rows, heads, _, width = like.shape
-        buffer = like.new_empty(self.num_layers, 2, rows, heads, room, width)
+        buffer = like.new_empty(self.num_layers, 2, self.num_sentences, room, *like.shape[2:])
         if self.buffer is not None:
-            buffer[:, :, :, :, : self.length] = self.buffer[:, :, :rows, :, : self.length]
-        return Cache(self.num_layers, rows, self.length, buffer)
+            buffer[:, :, :, : self.length] = self.buffer[:, :, :, : self.length]
+        return replace(self, buffer=buffer)
 
-    def select(self, rows: Int[Tensor, " R2"], shared: int = 0, same: Bool[np.ndarray, " R2"] | None = None) -> "Cache":
-        """The cache of the given rows, in the given order; rows that stay where they are are not touched.
-
-        Args:
-            rows: For each new row the old one that it continues.
-            shared: So many positions at the beginning are equal in some rows, ...
-            same: ... namely in the new rows at which this is true and in the old rows that stand in their places.
-        """
-        if self.buffer is None:
-            return replace(self, rows=len(rows))
-        sources = rows.cpu().numpy()
-        places = np.arange(len(sources))
-        moved = sources != places
-        # writing rows into a buffer takes about twice as long as copying them out into a new one
-        if len(sources) > self.rows or moved.sum() > MANY * len(sources):
-            return self._copied(rows.to(self.buffer.device))
-        if same is None or shared == 0:
-            self._move(sources, places, moved, 0)
-        else:
-            self._move(sources, places, moved & same, shared)
-            self._move(sources, places, moved & ~same, 0)
-        return replace(self, rows=len(sources))
-
-    def _move(
-        self,
-        sources: Int[np.ndarray, " R2"],
-        places: Int[np.ndarray, " R2"],
-        moved: Bool[np.ndarray, " R2"],
-        start: int,
-    ) -> None:
-        """Copy rows within the buffer, from position `start` on."""
-        if not moved.any():
-            return
-        assert self.buffer is not None
-        used = self.buffer[:, :, :, :, start : self.length]
-        device = self.buffer.device
-        taken = used.index_select(2, torch.from_numpy(sources[moved]).to(device))
-        used.index_copy_(2, torch.from_numpy(places[moved]).to(device), taken)
-
-    def _copied(self, rows: Int[Tensor, " R2"]) -> "Cache":
-        """A new buffer, of as much room, with copies of the rows."""
+    def only(self, entries: Int[Tensor, "B n"], room: int) -> "Cache":
+        """A copy with these entries of each sentence alone, and room for so many."""
         assert self.buffer is not None
         old = self.buffer
-        buffer = old.new_empty(*old.shape[:2], len(rows), *old.shape[3:])
-        torch.index_select(old[..., : self.length, :], 2, rows, out=buffer[..., : self.length, :])
-        return replace(self, rows=len(rows), buffer=buffer)
+        first = torch.arange(0, self.num_sentences * self.room, self.room, device=old.device)[:, None]
+        kept = old.flatten(2, 3).index_select(2, (first + entries).flatten())
+        count = entries.shape[1]
+        if room == count:
+            return replace(self, length=count, buffer=kept.view(*old.shape[:3], count, *old.shape[4:]))
+        buffer = old.new_empty(*old.shape[:3], room, *old.shape[4:])
+        buffer[:, :, :, :count] = kept.view(*old.shape[:3], count, *old.shape[4:])
+        return replace(self, length=count, buffer=buffer)
+
+    def select(self, sentences: Int[Tensor, " B2"]) -> "Cache":
+        """Copies of the pools of the given sentences, in the given order."""
+        if self.buffer is None:
+            return replace(self, num_sentences=len(sentences))
+        old = self.buffer
+        buffer = old.new_empty(*old.shape[:2], len(sentences), *old.shape[3:])
+        buffer[:, :, :, : self.length] = old[:, :, :, : self.length].index_select(2, sentences)
+        return replace(self, num_sentences=len(sentences), buffer=buffer)
 
     def num_bytes(self) -> int:
         """Bytes that the buffer takes."""
@@ -168,29 +139,135 @@ class Layout:
 
 
 @dataclass(frozen=True)
+class History:
+    """What hypotheses have seen so far, in their sentences' pools.
+
+    Hypotheses of a sentence mostly begin alike, so what they have in common is there once, and each knows which entries
+    are its own past. When the beam is ranked anew, only that knowledge moves. Entries that no hypothesis sees any more
+    are dropped when the pools are full.
+
+    Rows are put side by side by sentence, [B, W], wherever they meet the pools; see `Layout`.
+
+    Attributes:
+        cache: The pools.
+        seen: [B, W, C], which entries each hypothesis sees; None where there is one a sentence, and it sees them all.
+        layout: Which rows belong to which sentence; None for equally many of each, sentence by sentence.
+        places: The pools of the sentences that go on, on the CPU; None for all of them, in their order.
+        fixed: So many entries at the beginning are kept whether they are seen or not.
+    """
+
+    cache: Cache
+    seen: Tensor | None = None
+    layout: Layout | None = None
+    places: Tensor | None = None
+    fixed: int = 0
+
+    def prepare(self, num_rows: int, num_positions: int) -> tuple["History", Bool[Tensor, "B 1 Q C"] | None]:
+        """The history with room for the next T positions of every row, and which entries these see, themselves too.
+
+        Returns:
+            The history, and the mask of W * T queries a sentence over the entries that there will be; None if all see
+            everything.
+        """
+        width = num_rows // max(1, self.cache.num_sentences) if self.layout is None else self.layout.width
+        history = self
+        if self.seen is not None and self.cache.buffer is not None:
+            added = width * num_positions
+            if self.cache.length + added > self.cache.room:
+                history = self._without_unseen(added)
+        if history.seen is None:
+            if num_positions == 1:
+                return history, None
+            device = None if self.cache.buffer is None else self.cache.buffer.device
+            return history, causal_mask(num_positions, self.cache.length, device)
+        old = history.seen.repeat_interleave(num_positions, 1)
+        device = old.device
+        own = torch.eye(width, dtype=torch.bool, device=device)[:, None, :, None]
+        new = (own & causal_mask(num_positions, device=device)[0, 0][:, None, :]).flatten(2, 3).flatten(0, 1)
+        return history, torch.cat([old, new.expand(len(old), -1, -1)], 2)[:, None]
+
+    def after(self, cache: Cache, num_positions: int, mask: Bool[Tensor, "#B 1 Q C"] | None) -> "History":
+        """The history when the next T positions of every row have been put into the cache, under this mask."""
+        if self.seen is None:
+            return replace(self, cache=replace(cache, length=cache.length + num_positions))
+        assert mask is not None
+        seen = mask[:, 0, num_positions - 1 :: num_positions]
+        return replace(self, cache=replace(cache, length=seen.shape[2]), seen=seen)
+
+    def _without_unseen(self, added: int) -> "History":
+        """The history with room for more, and without entries that no hypothesis sees."""
+        assert self.seen is not None
+        live = self.seen.any(1)
+        live[:, : self.fixed] = True
+        count = int(live.sum(1).max())
+        entries = live.logical_not().to(torch.int8).argsort(dim=1, stable=True)[:, :count]
+        room = -(-(count + added) // BLOCK) * BLOCK
+        seen = self.seen.gather(2, entries[:, None].expand(-1, self.seen.shape[1], -1))
+        return replace(self, cache=self.cache.only(entries, room), seen=seen)
+
+    def select(
+        self,
+        rows: Int[Tensor, " R2"],
+        sentences: Int[Tensor, " B2"],
+        places: Int[Tensor, " R2"] | None,
+        device: torch.device,
+    ) -> tuple["History", Int[Tensor, " B3"] | None]:
+        """The history of hypotheses `rows` of the sentences that go on; arguments as of the states' `select`.
+
+        Returns:
+            The history, and which sentences it has pools of now, in the order of the pools that it had; None if
+            nothing has changed about that.
+        """
+        rows, sentences = rows.cpu(), sentences.cpu()
+        total = self.cache.num_sentences
+        kept = sentences if self.places is None else self.places[sentences]
+        stays = np.array_equal(kept.numpy(), np.arange(total))
+        lazy = not stays and places is not None and CROWDED * total < len(kept) <= total
+        cache, taken = self.cache, None
+        if not stays and not lazy:
+            taken = kept.to(device)
+            cache, total = self.cache.select(taken), len(kept)
+        if places is None:
+            width = len(rows) // max(1, len(sentences))
+            places = torch.arange(len(sentences)).repeat_interleave(width)
+        layout = Layout.of((kept[places] if lazy else places).numpy(), total, device)
+        return (
+            History(cache, self._seen_by(rows, layout, total, device), layout, kept if lazy else None, self.fixed),
+            taken,
+        )
+
+    def _seen_by(
+        self, rows: Int[Tensor, " R2"], layout: Layout | None, total: int, device: torch.device
+    ) -> Bool[Tensor, "B W C"] | None:
+        """Which entries of their pools new rows see, which continue the given old ones."""
+        width = len(rows) // max(1, total) if layout is None else layout.width
+        if self.seen is None:
+            if width == 1:
+                return None
+            return torch.ones(total, width, self.cache.length, dtype=torch.bool, device=device)
+        old = rows.to(device) if self.layout is None else self.layout.place_of[rows.to(device)]
+        if layout is not None:
+            old = old[layout.row_at]
+        return self.seen.flatten(0, 1).index_select(0, old).view(total, width, -1)
+
+
+@dataclass(frozen=True)
 class DecoderState:
     """What a decoder remembers between steps: a value that is passed in and returned, never kept on a module.
 
     Attributes:
-        cache: Keys and values of the target so far, R rows.
+        history: Of the target.
+        length: Target positions so far.
         cross_attention: Each layer's keys and values of the source, [B, G, S, K]: one row a sentence, not a beam.
         cross_mask: [B, 1, 1, S], True where a source position is real.
-        layout: Which rows belong to which sentence; None for equally many of each, sentence by sentence.
-        places: The rows of `cross_attention` that the sentences have which go on; None for all of them.
         attended: What a layer has looked at, if that is watched.
     """
 
-    cache: Cache
+    history: History
+    length: int
     cross_attention: tuple[KeyValue, ...]
     cross_mask: Tensor
-    layout: Layout | None = None
-    places: Tensor | None = None
     attended: Attended | None = None
-
-    @property
-    def length(self) -> int:
-        """Target positions in the cache."""
-        return self.cache.length
 
     def watch(self, layer: int, head: int | None) -> "DecoderState":
         """The same, the attention of a layer added up from now on: before the first piece, one row a sentence."""
@@ -207,85 +284,53 @@ class DecoderState:
             places: For each new row the new place of its sentence. None: rows are sentence by sentence, and equally
                 many of each.
         """
-        device = self.cross_mask.device
-        kept = sentences.to(device) if self.places is None else self.places[sentences.to(device)]
-        cross, mask, total = self.cross_attention, self.cross_mask, self.cross_mask.shape[0]
-        everyone = len(kept) == total and torch.equal(kept, torch.arange(total, device=device))
-        if not everyone and not (len(kept) <= total and places is not None and len(kept) > CROWDED * total):
-            cross, mask, total = tuple(layer.select(kept) for layer in cross), mask.index_select(0, kept), len(kept)
-            everyone = True
-        layout = None
-        if places is not None:
-            where = places.cpu() if everyone else kept.cpu()[places.cpu()]
-            layout = Layout.of(where.numpy(), total, device)
+        history, taken = self.history.select(rows, sentences, places, self.cross_mask.device)
+        cross, mask = self.cross_attention, self.cross_mask
+        if taken is not None:
+            cross, mask = tuple(layer.select(taken) for layer in cross), mask.index_select(0, taken)
         attended = None if self.attended is None else self.attended.select(rows)
-        return DecoderState(self.cache.select(rows), cross, mask, layout, None if everyone else kept, attended)
+        return DecoderState(history, self.length, cross, mask, attended)
 
     def num_bytes(self) -> int:
         """Bytes that the buffers take."""
-        return self.cache.num_bytes() + sum(
+        return self.history.cache.num_bytes() + sum(
             part.numel() * part.element_size() for layer in self.cross_attention for part in (layer.key, layer.value)
         )
 
 
 @dataclass(frozen=True)
 class CausalState:
-    """What a decoder-only model remembers between steps: a value, as `DecoderState`.
+    """What a decoder-only model remembers between steps: a value, as `DecoderState`. Hypotheses share their source.
 
     Attributes:
-        cache: Keys and values of all positions, padding of uneven prompts included, R rows.
-        valid: [R, length], True where a position is real.
+        history: Of source and target; what is padding is seen by no hypothesis.
+        length: Positions so far, padding included.
         next_place: [R, 1], the position, counted from a row's first real piece, of the piece that comes next.
-        shared: So many positions at the beginning are the same in all rows of a sentence.
-        places: [R], on the CPU, the place of each row's sentence.
+        source_mask: [B, 1, 1, P], True where a position of the source is real.
         attended: What a layer has looked at, if that is watched.
     """
 
-    cache: Cache
-    valid: Tensor
+    history: History
+    length: int
     next_place: Tensor
-    shared: int
-    places: Tensor
+    source_mask: Tensor
     attended: Attended | None = None
-
-    @property
-    def length(self) -> int:
-        """Positions in the cache."""
-        return self.cache.length
 
     def watch(self, layer: int, head: int | None) -> "CausalState":
         """The same, the attention of a layer added up from now on: after the source, one row a sentence."""
-        return replace(self, attended=Attended.nothing(self.valid, layer, head))
+        return replace(self, attended=Attended.nothing(self.source_mask[:, 0, 0], layer, head))
 
     def select(
         self, rows: Int[Tensor, " R2"], sentences: Int[Tensor, " B2"], places: Int[Tensor, " R2"] | None = None
     ) -> "CausalState":
-        """The state of hypotheses `rows`, in one call for everything that is kept.
-
-        Args:
-            rows: For each new row the old row that it continues.
-            sentences: For each sentence that is kept its old place.
-            places: For each new row the new place of its sentence; None as in `DecoderState.select`.
-        """
-        device = self.valid.device
-        if places is None:
-            places = torch.arange(len(sentences)).repeat_interleave(len(rows) // max(1, len(sentences)))
-        places = places.cpu()
-        # what stood in a new row's place before has the same source if it was of the same sentence
-        before = self.places[: len(rows)]
-        same = np.zeros(len(rows), dtype=bool)
-        same[: len(before)] = (sentences.cpu()[places[: len(before)]] == before).numpy()
-        cache = self.cache.select(rows, self.shared, same)
-        rows = rows.to(device)
-        return CausalState(
-            cache,
-            self.valid.index_select(0, rows),
-            self.next_place.index_select(0, rows),
-            self.shared,
-            places,
-            None if self.attended is None else self.attended.select(rows),
-        )
+        """The state of hypotheses `rows`, in one call for everything that is kept; arguments as in `DecoderState`."""
+        device = self.next_place.device
+        history, taken = self.history.select(rows, sentences, places, device)
+        mask = self.source_mask if taken is None else self.source_mask.index_select(0, taken)
+        attended = None if self.attended is None else self.attended.select(rows)
+        next_place = self.next_place.index_select(0, rows.to(device))
+        return CausalState(history, self.length, next_place, mask, attended)
 
     def num_bytes(self) -> int:
         """Bytes that the buffers of keys and values take."""
-        return self.cache.num_bytes()
+        return self.history.cache.num_bytes()

@@ -9,7 +9,7 @@ from torch.nn.functional import embedding
 
 from seq2seq.config import RopeConfig, RopeScaling
 from seq2seq.nn.positions import GROWTH, Places
-from seq2seq.shapes import Float, Tensor
+from seq2seq.shapes import Float, Int, Tensor
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,12 @@ class Rotation:
 
     cos: Tensor
     sin: Tensor
+
+    def rows(self, rows: Int[Tensor, " R"]) -> "Rotation":
+        """The rotation of the given rows; as it is where all rows are alike."""
+        if len(self.cos) == 1:
+            return self
+        return Rotation(self.cos.index_select(0, rows), self.sin.index_select(0, rows))
 
     def turn(self, x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T K"]:
         """Each pair (x_i, x_{i + K/2}) turned by its angle."""

@@ -4,6 +4,7 @@ Multi-head, grouped-query and multi-query; biases on all projections, some or no
 on queries and keys; rotary positions. The inputs bite: padded rows, a fully masked row, T != S. float64, to 1e-12.
 """
 
+import dataclasses
 import math
 
 import pytest
@@ -180,10 +181,11 @@ def test_causal_self_attention_in_steps(own, x, sizes, base):
     cache, length, outputs = Cache(1, len(x)), 0, []
     for size in sizes:
         rotation = rotary(Places.span(length, length + size), x) if rotary is not None else None
-        output, cache = own.step(x[:, length : length + size], cache, 0, rotation=rotation)
+        mask = causal_mask(size, length)
+        output, cache = own.step(x[:, length : length + size], cache, 0, mask, rotation=rotation)
         outputs.append(output)
-        cache = cache.advance(size)
         length += size
+        cache = dataclasses.replace(cache, length=length)
     torch.testing.assert_close(torch.cat(outputs, dim=1), expected, **TOLERANCE)
     assert cache.seen(0, T).key.shape[1] == own.heads.num_kv_heads
 

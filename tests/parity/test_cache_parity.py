@@ -189,7 +189,7 @@ def test_the_parity_holds_within_the_rounding_of_shorter_numbers(src, dtype, tol
     tgt_in = targets(BLOCK + 4)
     steps, state = stepped(model, model.start(src, VALID), tgt_in, [1] * tgt_in.shape[1])
     assert (steps - model(src, VALID, tgt_in)).abs().max() < tolerance
-    assert state.cache.seen(0, 1).key.dtype is dtype
+    assert state.history.cache.seen(0, 1).key.dtype is dtype
 
 
 @pytest.mark.parametrize(("batch", "source", "target"), [(1, 5, 1), (3, 4, BLOCK), (2, 7, BLOCK + 1), (2, 3, 70)])
@@ -206,9 +206,15 @@ def test_the_cache_takes_the_memory_of_the_formula_with_target_lengths_in_whole_
     assert state.num_bytes() == (own + cross) * 8
 
 
-def test_beams_multiply_the_targets_memory_and_not_the_sources(model, src):
+def test_beams_share_the_memory_of_what_they_have_in_common(model, src):
     state = model.start(src, VALID)
     source = state.num_bytes()
     state = state.select(torch.arange(B).repeat_interleave(W), torch.arange(B))
-    _, state = stepped(model, state, targets(2, rows=B * W), [1, 1])
-    assert state.num_bytes() - source == 2 * NUM_DECODER_LAYERS * B * W * H * BLOCK * (D // H) * 8
+    tgt_in = targets(BLOCK, rows=B * W)
+    _, state = stepped(model, state, tgt_in, [1] * BLOCK)
+    entry = 2 * NUM_DECODER_LAYERS * B * H * (D // H) * 8
+    assert state.num_bytes() - source == W * BLOCK * entry, "nothing has been ranked anew, so each has its own past"
+    first = torch.arange(B).repeat_interleave(W) * W
+    state = state.select(first, torch.arange(B))
+    _, state = stepped(model, state, tgt_in[:, :1], [1])
+    assert state.num_bytes() - source == 2 * BLOCK * entry, "all continue one, whose past is there once"

@@ -226,7 +226,8 @@ def test_bytes_of_the_cache_are_those_of_the_buffers(family, precision, dtype):
         _, state = model.step(ids[:, :T], model.start(ids, valid))
     found = cost.cache(sizes_of(family), precision)
     assert found.allocated_bytes == state.num_bytes()
-    own = [state.cache.seen(layer, state.length) for layer in range(state.cache.num_layers)]
+    cache = state.history.cache
+    own = [cache.seen(layer, cache.length) for layer in range(cache.num_layers)]
     cut = own + list(getattr(state, "cross_attention", ()))
     used = sum(part.numel() * part.element_size() for layer in cut for part in (layer.key, layer.value))
     assert found.used_bytes == used < found.allocated_bytes

@@ -76,7 +76,7 @@ def test_a_source_of_eos_only_leaves_the_target_alone(model, tgt_in):
     logits = model(src, torch.ones(B, 1, dtype=torch.bool), tgt_in)
     torch.testing.assert_close(logits, model.logits(model.read(tgt_in)), **EXACT)
     state = model.start(src, torch.ones(B, 1, dtype=torch.bool))
-    assert (state.length, state.cache.buffer) == (0, None)
+    assert (state.length, state.history.cache.buffer) == (0, None)
     for t in range(T):
         step, state = model.step(tgt_in[:, t : t + 1], state)
         torch.testing.assert_close(step, logits[:, t], **EXACT)
@@ -96,7 +96,7 @@ def test_a_step_gives_the_logits_of_its_last_piece(model, src, tgt_in):
     logits, state = model.step(tgt_in, model.start(src, VALID))
     torch.testing.assert_close(logits, model(src, VALID, tgt_in)[:, -1], **EXACT)
     assert state.length == S - 1 + T
-    assert state.valid.tolist() == [[True] * 7, [True, True, False, False, True, True, True]]
+    assert state.history.seen.tolist() == [[[True] * 7], [[True, True, False, False, True, True, True]]]
     assert state.next_place.tolist() == [[7], [5]]
 
 
@@ -197,7 +197,7 @@ def test_a_prompt_that_is_read_causally_is_the_beginning_of_the_text(families, s
 def test_a_prompt_of_nothing_leaves_the_state_empty(model):
     hidden, state = model.prefill(torch.zeros(B, 0, dtype=torch.long), torch.zeros(B, 0, dtype=torch.bool))
     assert hidden.shape == (B, 0, D)
-    assert (state.length, state.cache.buffer, state.num_bytes()) == (0, None, 0)
+    assert (state.length, state.history.cache.buffer, state.num_bytes()) == (0, None, 0)
     assert state.next_place.tolist() == [[0], [0]]
 
 

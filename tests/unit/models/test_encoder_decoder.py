@@ -66,7 +66,7 @@ def test_the_worked_models_shapes(batch, source, target, width, heads, inner, vo
         assert model(src, valid, tgt_in).shape == (batch, target, vocabulary)
         last, state = model.step(tgt_in, model.start(src, valid))
     assert last.shape == (batch, vocabulary)
-    assert state.cache.seen(0, target).key.shape == (batch, heads, target, width // heads)
+    assert state.history.cache.seen(0, target).key.shape == (batch, heads, target, width // heads)
     assert seen == {"inner": (batch, source, inner), "output": (batch, source, width)}
 
 
@@ -171,7 +171,7 @@ def test_a_step_gives_the_logits_of_its_last_piece(model, src, tgt_in):
 def test_the_decoding_starts_with_nothing_of_the_target(model, src):
     state = model.start(src, VALID)
     assert state.length == 0
-    assert state.cache.buffer is None
+    assert state.history.cache.buffer is None
     assert len(state.cross_attention) == NUM_DECODER_LAYERS
     assert torch.equal(state.cross_mask, padding_mask(VALID))
 

@@ -1,5 +1,7 @@
 """seq2seq.nn.block: the sublayers of a block in order, for each placement of the norm, written out."""
 
+import dataclasses
+
 import pytest
 import torch
 from torch import nn
@@ -8,7 +10,7 @@ from seq2seq.config import Activation, AttentionBias, NormKind, NormPlacement
 from seq2seq.nn.attention import Heads
 from seq2seq.nn.block import Block, BlockOptions, CrossBlock
 from seq2seq.nn.cache import Cache
-from seq2seq.nn.masks import padding_mask
+from seq2seq.nn.masks import causal_mask, padding_mask
 from seq2seq.nn.norm import RMSNorm
 
 B, S, T, D, F = 2, 5, 3, 8, 12
@@ -73,9 +75,10 @@ def test_the_steps_of_a_block_are_its_rows(placement, x, memory, sizes):
     caches, outputs, length = [Cache(1, len(x)), Cache(1, len(x))], [], 0
     for size in sizes:
         new = x[:, length : length + size]
-        first, caches[0] = own.step(new, caches[0], 0)
-        second, caches[1] = cross.step(new, caches[1], 0, source, mask)
-        caches = [cache.advance(size) for cache in caches]
+        own_mask = causal_mask(size, length)
+        first, caches[0] = own.step(new, caches[0], 0, own_mask)
+        second, caches[1] = cross.step(new, caches[1], 0, own_mask, source, mask)
+        caches = [dataclasses.replace(cache, length=length + size) for cache in caches]
         outputs.append(torch.stack([first, second]))
         length += size
     whole = torch.stack([own(x, causal=True), cross(x, source, mask)])
