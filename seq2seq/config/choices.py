@@ -292,3 +292,14 @@ class StopKind(Enum):
     """At a limit of steps, right after a validation that the straight run has too."""
     signal = "signal"
     """By SIGTERM, in the middle of an epoch and without a validation."""
+
+
+class Compute(Enum):
+    """In which numbers a loaded model multiplies by its weights, on a CPU. All else is float32."""
+
+    float32 = "float32"
+    """As it was trained."""
+    bfloat16 = "bfloat16"
+    """Products of numbers rounded to 8 bits of precision, added up in float32; on CPUs with bfloat16 instructions."""
+    int8 = "int8"
+    """Products of 8-bit integers, a scale for each row of the weights and for each input: a quarter of the memory."""

@@ -97,10 +97,8 @@ Projection = Callable[[Float[Tensor, "R D"], Int[Tensor, " R"]], Float[Tensor, "
 
 def _projection(model: Transformer, pieces: Int[Tensor, " n"], forbidden: Bool[Tensor, "B n"] | None) -> Projection:
     """The projection of one model onto these pieces."""
-    weight = model.output.detach().index_select(0, pieces)
-    bias = None if model.output_bias is None else model.output_bias.detach().index_select(0, pieces)
+    project = model.projected_onto(pieces)
     if forbidden is None:
-        return lambda hidden, owners: torch.nn.functional.linear(hidden, weight, bias)
-    start = weight.new_zeros(len(pieces)) if bias is None else bias
-    starts = start + FOREIGN * forbidden
-    return lambda hidden, owners: starts.index_select(0, owners).addmm_(hidden, weight.t())
+        return lambda hidden, owners: project(hidden)
+    added = FOREIGN * forbidden.to(model.output.dtype)
+    return lambda hidden, owners: project(hidden).add_(added.index_select(0, owners))

@@ -1,7 +1,9 @@
 """What a search, a trainer and a translator ask of a network, whatever its architecture."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import nn
@@ -25,6 +27,19 @@ class AttentionMaps:
     """[B, H, T, S] for each decoder layer; none in a decoder-only model."""
 
 
+@runtime_checkable
+class Projection(Protocol):
+    """Gives logits from the output of the last layer."""
+
+    def __call__(self, hidden: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
+        """Logits of all pieces."""
+        ...
+
+    def only(self, pieces: Int[Tensor, " n"]) -> "Projection":
+        """The projection onto some pieces."""
+        ...
+
+
 class Transformer(nn.Module, ABC):
     """Source ids and target ids so far in, logits of the next target piece out.
 
@@ -32,6 +47,7 @@ class Transformer(nn.Module, ABC):
         output: The [V, D] matrix that gives logits; may be the target embedding's table.
         output_bias: [V], added to the logits; None without.
         execution: How it computes in training; set by `execute`.
+        projection: What gives logits in the place of `output` and its bias, rounded; None as long as these do.
 
     Source:
         Tying: Press and Wolf 2017, arXiv:1608.05859.
@@ -40,6 +56,7 @@ class Transformer(nn.Module, ABC):
     output: nn.Parameter
     output_bias: nn.Parameter | None
     execution: Execution = Execution()
+    projection: Projection | None = None
 
     def forward(
         self,
@@ -75,7 +92,17 @@ class Transformer(nn.Module, ABC):
 
     def logits(self, hidden: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
         """Projection onto the vocabulary."""
+        if self.projection is not None:
+            return self.projection(hidden)
         return linear(hidden, self.output, self.output_bias)
+
+    def projected_onto(self, pieces: Int[Tensor, " n"]) -> Callable[[Float[Tensor, "R D"]], Float[Tensor, "R n"]]:
+        """What gives the logits of some pieces alone, in their order. Their weights are copied once."""
+        if self.projection is not None:
+            return self.projection.only(pieces)
+        weight = self.output.detach().index_select(0, pieces)
+        bias = None if self.output_bias is None else self.output_bias.detach().index_select(0, pieces)
+        return lambda hidden: linear(hidden, weight, bias)
 
     @abstractmethod
     def decode(
