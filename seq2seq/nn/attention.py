@@ -253,7 +253,8 @@ class SelfAttention(_Attention):
         context = scaled_dot_product_attention(
             query.transpose(1, 2), seen.key, seen.value, mask, enable_gqa=self.heads.grouped
         )
-        rows = context.transpose(1, 2).reshape(-1, x.shape[1], self.heads.query_width)
+        num_rows = len(x) if layout is None else len(layout.row_at)
+        rows = context.transpose(1, 2).reshape(num_rows, x.shape[1], self.heads.query_width)
         return self.output(rows if layout is None else rows.index_select(0, layout.place_of)), cache
 
     def weights(

@@ -216,5 +216,5 @@ def test_beams_share_the_memory_of_what_they_have_in_common(model, src):
     assert state.num_bytes() - source == W * BLOCK * entry, "nothing has been ranked anew, so each has its own past"
     first = torch.arange(B).repeat_interleave(W) * W
     state = state.select(first, torch.arange(B))
-    _, state = stepped(model, state, tgt_in[:, :1], [1])
+    _, state = model.step(tgt_in[:, :1], state)
     assert state.num_bytes() - source == 2 * BLOCK * entry, "all continue one, whose past is there once"

@@ -140,11 +140,9 @@ def test_every_hypothesis_sees_its_own_past_and_nothing_else(data):
 
 
 def test_entries_that_nobody_sees_are_dropped_when_the_pools_are_full():
-    counter = iter(range(10**6))
+    counter, first = iter(range(10**6)), torch.zeros(5, dtype=torch.long)
     history, rows = step(History(Cache(N, 1)), Rows([0], [[]]), counter)
-    history, _ = history.select(
-        torch.zeros(5, dtype=torch.long), torch.tensor([0]), torch.zeros(5, dtype=torch.long), CPU
-    )
+    history, _ = history.select(first, torch.tensor([0]), None, CPU)
     rows = rows.select([0] * 5, [0], [0] * 5)
     for _ in range(100):
         history, rows = step(history, rows, counter)
