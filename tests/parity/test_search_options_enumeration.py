@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -83,6 +84,8 @@ class Options:
     forbid_unknown: bool = False
     forbidden: tuple[str, ...] = ()
     spelled: tuple[bytes, bytes] = SPELLINGS[0]
+    bonus: float = 0.0
+    patience: float | None = None
     n_best: int = 3
 
     def allows(self, sentence: Sentence, body: tuple[int, ...]) -> bool:
@@ -114,6 +117,10 @@ class Options:
                 if text[start:end] == phrase and is_whole(text, start, end) and end >= len(given):
                     return False
         return True
+
+    def gain(self, history: tuple[int, ...]) -> float:
+        """What an end gains behind sentence, BOS and pieces; at most 0."""
+        return -self.bonus * (sum(place * piece for place, piece in enumerate(history, start=1)) % 7)
 
     def edited(self, logits: torch.Tensor, history: tuple[int, ...]) -> list[float]:
         """Logits as the search is to see them."""
@@ -161,7 +168,7 @@ def scored(table: RandomTable, options: Options, number: int, sentence: Sentence
         own.append(log_softmax(logits.tolist())[piece])
         spared = place < len(sentence.prefix)
         total += own[-1] if spared else log_softmax(options.edited(logits, ids[:place]))[piece]
-    score = total / options.penalty(len(ids))
+    score = total / options.penalty(len(ids)) + options.gain((number, BOS, *ids[:-1]))
     return Hypothesis(ids, math.fsum(own), score, tuple(own), len(ids) == sentence.max_length)
 
 
@@ -196,6 +203,17 @@ def start(sentences: list[Sentence]) -> Histories:
     return Histories([(number,) for number in range(len(sentences))])
 
 
+@dataclass
+class Gains:
+    """The bonus of a search."""
+
+    options: Options
+
+    def __call__(self, state: object) -> np.ndarray:
+        assert isinstance(state, Histories)
+        return np.array([self.options.gain(row) for row in state.rows])
+
+
 def searched(table: RandomTable, options: Options, sentences: list[Sentence], beam_size: int) -> list[list[Hypothesis]]:
     return beam_search(
         table.step,
@@ -206,6 +224,8 @@ def searched(table: RandomTable, options: Options, sentences: list[Sentence], be
         penalty=options.penalty,
         edits=options.edits(sentences),
         rules=options.rules(sentences),
+        bonus=Gains(options) if options.bonus and beam_size > 1 else None,
+        patience=options.patience,
         device="cpu",
     )
 
@@ -242,6 +262,8 @@ OPTIONS = st.builds(
     forbid_unknown=st.booleans(),
     forbidden=st.lists(st.sampled_from(PHRASES), max_size=3).map(tuple),
     spelled=st.sampled_from(SPELLINGS),
+    bonus=st.sampled_from([0.0, 0.3]),
+    patience=st.sampled_from([None, 1e9]),
     n_best=st.integers(1, 5),
 )
 
