@@ -171,6 +171,7 @@ class _Tracker:
         self._phrases = list(wanted) if ordered else list(dict.fromkeys(wanted))
         self._times = [1 if ordered else list(wanted).count(phrase) for phrase in self._phrases]
         self._worth = [max(len(spelling.pieces) for spelling in phrase) for phrase in self._phrases]
+        self._own = {piece for phrase in wanted for spelling in phrase for piece in spelling.pieces}
         self._words = words
         self._ordered = ordered
         self.total = sum(times * worth for times, worth in zip(self._times, self._worth, strict=True))
@@ -184,8 +185,18 @@ class _Tracker:
         """The state when that piece has followed."""
         found = self._followed.get((state, piece))
         if found is None:
-            found = self._followed[state, piece] = self._number(self._follow(self._states[state], piece))
+            like = self._like(piece)
+            found = self._followed.get((state, like))
+            if found is None:
+                found = self._followed[state, like] = self._number(self._follow(self._states[state], piece))
+            self._followed[state, piece] = found
         return found
+
+    def _like(self, piece: int) -> int:
+        """The piece itself if a phrase has it, else a number for all that no phrase has and that are joined alike."""
+        return (
+            piece if piece in self._own else -1 - (piece in self._words.opening) - 2 * (piece in self._words.continuing)
+        )
 
     def value(self, state: int) -> int:
         """Pieces that a hypothesis has which might end here."""
@@ -214,7 +225,12 @@ class _Tracker:
                     for number, spelling in enumerate(self._phrases[phrase])
                     if spelling.pieces[0] == piece and not (spelling.whole_start and state.in_word)
                 }
-        whole = {match.phrase for match in matches if self._next(match) is None and not self._waits(match)}
+        # The others that are complete wait for the next piece.
+        whole = {
+            match.phrase
+            for match in matches
+            if self._next(match) is None and not self._phrases[match.phrase][match.spelling].whole_end
+        }
         for phrase in whole:
             counts[phrase] += 1
         left = frozenset(match for match in matches if match.phrase not in whole)
@@ -284,10 +300,6 @@ class _Tracker:
         """The piece that a phrase goes on with; None if all are there."""
         pieces = self._phrases[match.phrase][match.spelling].pieces
         return pieces[match.length] if match.length < len(pieces) else None
-
-    def _waits(self, match: _Match) -> bool:
-        """Whether it depends on the next piece that the phrase ends there."""
-        return self._phrases[match.phrase][match.spelling].whole_end
 
     def _is_open(self, phrase: int, counts: Sequence[int]) -> bool:
         """Whether the phrase is still to come, and now."""
