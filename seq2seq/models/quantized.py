@@ -62,7 +62,8 @@ def check_machine(compute: Compute) -> None:
 
 def _has_bfloat16() -> bool:
     """Whether torch and the CPU have products in bfloat16; elsewhere the setting is passed over in silence."""
-    return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    backend: Any = torch.backends.mkldnn
+    return bool(backend.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def _multiplies_int8() -> bool:

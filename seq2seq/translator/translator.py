@@ -1,14 +1,15 @@
 """Bundles that translate: lines of text in, lines of text out, N for N and in order."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
 
 from seq2seq.bundle import Bundle, load_bundle
-from seq2seq.config import Average, DecodeConfig, Utility
+from seq2seq.config import Average, Compute, DecodeConfig, Utility
 from seq2seq.models import Ensemble, Transformer
 from seq2seq.models.ensemble import normalized
+from seq2seq.models.quantized import check_machine, compute_in
 from seq2seq.nn.device import evaluation, find_device
 from seq2seq.search.hypotheses import Hypothesis
 from seq2seq.text.lines import is_blank
@@ -21,6 +22,7 @@ from seq2seq.translator.preparing import Preparation
 from seq2seq.translator.results import Candidate, ScoredPair
 from seq2seq.translator.scoring import score_ids
 from seq2seq.translator.searching import search
+from seq2seq.translator.side_by_side import side_by_side
 from seq2seq.translator.utility import measure
 
 
@@ -67,6 +69,7 @@ class Translator(LineTranslator):
         path: str | Path | Sequence[str | Path],
         device: str | torch.device = "auto",
         *,
+        compute: Compute = Compute.float32,
         weights: Sequence[float] | None = None,
         average: Average = Average.probability,
     ) -> "Translator":
@@ -75,15 +78,21 @@ class Translator(LineTranslator):
         Args:
             path: A folder as `seq2seq train` writes it, or several of them.
             device: "cpu", "cuda", "cuda:1", "mps", or "auto" for a GPU when there is one.
+            compute: The numbers that the model multiplies by its weights in; the commands' --compute. int8 and bfloat16
+                are for CPUs, and make batches faster; int8 takes less memory too.
             weights: Of an ensemble: how much each bundle counts; only their ratios matter. None lets all count alike.
             average: Of an ensemble: what the mean is taken of.
 
         Raises:
             FileNotFoundError: if `path` is not a bundle.
-            ValueError: if its parts do not fit together, bundles do not fit each other, or there is no such device.
+            ValueError: if its parts do not fit together, bundles do not fit each other, there is no such device, or
+                this machine does not compute so.
         """
+        check_machine(compute)
         paths = [path] if isinstance(path, (str, Path)) else path
         bundles = [load_bundle(one, find_device(device)) for one in paths]
+        for bundle in bundles:
+            compute_in(bundle.model, compute)
         return cls(bundles, weights=weights, average=average)
 
     @property
@@ -147,6 +156,13 @@ class Translator(LineTranslator):
                 pair is longer than learned positions allow.
         """
         return score_ids(self.model, self.bundles, source_ids, target_ids, decode or self.decode)
+
+    def _search_all(self, batches: Sequence[Sequence[Part]], decode: DecodeConfig) -> Iterator[list[list[Candidate]]]:
+        """The candidates of each batch; on a CPU several at once, but for a model in training, whose mode is changed."""
+        if self.device.type != "cpu" or self.model.training:
+            yield from super()._search_all(batches, decode)
+        else:
+            yield from side_by_side(lambda parts: self._search(parts, decode), batches)
 
     def _search(self, parts: Sequence[Part], decode: DecodeConfig) -> list[list[Candidate]]:
         """The candidates of a batch."""

@@ -26,20 +26,11 @@ def inputs(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(2)) * torch.rand(*shape[:-1], 1) * 10
 
 
-def test_products_of_integers_are_those_of_rounded_numbers_in_loops(weight, bias):
-    x = inputs(2, K)
-    scale, of_weight = x.abs().amax(1) / 127, weight.abs().amax(1) / 127
-    expected = torch.tensor(
-        [
-            [
-                float(
-                    sum(torch.floor(a / s + 0.5) * torch.round(b / w) for a, b in zip(row, line, strict=True)) * s * w
-                )
-                for line, w in zip(weight, of_weight, strict=True)
-            ]
-            for row, s in zip(x, scale, strict=True)
-        ]
-    )
+def test_products_are_exactly_those_of_rounded_numbers(weight, bias):
+    x = inputs(3, K)
+    scale, of_weight = x.abs().amax(1, keepdim=True) / 127, weight.abs().amax(1) / 127
+    integers, whole = (x / scale + 0.5).floor().double(), (weight / of_weight[:, None]).round().double()
+    expected = (scale * of_weight * (integers @ whole.t())).float()
     torch.testing.assert_close(Int8Linear(weight, None)(x), expected)
     torch.testing.assert_close(Int8Linear(weight, bias)(x), expected + bias)
 
