@@ -34,7 +34,10 @@ Patience = Annotated[
 ]
 Coverage = Annotated[
     float | None,
-    typer.Option(help="Favours translations that attend to all of the source; 0.2 is usual.", rich_help_panel=SEARCH),
+    typer.Option(
+        help="Favours translations that attend to all of the source; 0.2 is usual, with the penalty gnmt.",
+        rich_help_panel=SEARCH,
+    ),
 ]
 MinLength = Annotated[int | None, typer.Option(help="Fewest pieces, the end included.", rich_help_panel=SEARCH)]
 MaxLength = Annotated[int | None, typer.Option(help="Most pieces, the end included.", rich_help_panel=SEARCH)]

@@ -24,7 +24,8 @@ class DecodeConfig:
     """The search of a sentence ends when patience * beam_size hypotheses have ended; null goes on until no other one
     can score higher, which takes about half as long again and is seldom another answer."""
     coverage_penalty: float = 0.0
-    """Weight of the logarithm of how much of each source piece has been attended to; 0 is off."""
+    """Weight of the logarithm of how much of each source piece has been attended to; 0 is off. With the divisor gnmt
+    0.2 is usual. Where scores are means per piece (power, 1) that is far too much: translations repeat themselves."""
     min_length: int = 1
     """EOS is not allowed before this many pieces."""
     max_length: int | None = None

@@ -1,11 +1,13 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from seq2seq.bundle import Bundle
 from seq2seq.config import Architecture, DecodeConfig, ModelConfig, PenaltyForm, Tying
+from seq2seq.corpus.shortlist import Shortlist
 from seq2seq.models import build_model
 from seq2seq.search import LengthPenalty
 from seq2seq.translator import Request, Translator
@@ -88,6 +90,24 @@ def test_it_goes_with_patience_forbidden_pieces_and_penalties(translator):
             assert math.isfinite(one.score)
             pairs = list(zip(one.ids, one.ids[1:], strict=False))
             assert len(set(pairs)) == len(pairs)
+
+
+def test_it_goes_with_a_shortlist(tiny_bundle):
+    tokenizer = tiny_bundle.target_tokenizer
+    shortlist = Shortlist(
+        num_targets=tokenizer.vocab_size,
+        candidates=np.array([[(7 * id_) % 61, (7 * id_ + 3) % 61] for id_ in range(61)], dtype=np.int32),
+        same=np.full(61, -1, dtype=np.int32),
+        frequent=np.array([], dtype=np.int32),
+        always=np.arange(4, dtype=np.int32),
+        sha256=(tokenizer.sha256, tokenizer.sha256),
+    )
+    narrow = Translator(dataclasses.replace(tiny_bundle, shortlist=shortlist))
+    options = decode(shortlist=True, penalty_form=PenaltyForm.power, length_penalty=0.0)
+    for answer in narrow.translate(["der ant läuft!", "owl"], options):
+        for one in answer.candidates:
+            assert shortlist.allowed(answer.source_ids)[0][list(one.ids)].all()
+            assert one.score == pytest.approx(one.log_prob + 0.4 * lacking(one.alignment), abs=1e-5)
 
 
 def test_an_ensemble_takes_the_attention_of_its_first_bundle(tiny_bundle):
