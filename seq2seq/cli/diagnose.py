@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 WHAT = "What is looked at"
 
+NAME = 50
+"""Characters of the model's name in the picture, its end."""
+
 BEAM_SIZES = "1,2,4,8,16"
 LENGTH_PENALTIES = "0,0.6,1,1.4"
 
@@ -215,7 +218,8 @@ def draw(found: "Diagnosis", figure: str) -> None:
     from seq2seq.inspection.sweep_picture import Measured, sweep_picture
 
     points = [Measured(one.beam_size, one.length_penalty, one.bleu.score, one.length_ratio) for one in found.sweep]
-    heading = f"{found.model}: beam sizes and length penalties ({found.penalty_form}) on {len(found.lines)} lines"
+    model = found.model if len(found.model) <= NAME else "…" + found.model[1 - NAME :]
+    heading = f"{model}: beam sizes and length penalties ({found.penalty_form}) on {len(found.lines)} lines"
     canvas = sweep_picture(points, heading, found.bleu.signature, (found.decode.beam_size, found.decode.length_penalty))
     width, height = canvas.save(figure)
     _tell(f"wrote {figure}, {width} x {height} points")

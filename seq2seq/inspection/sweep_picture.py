@@ -18,7 +18,7 @@ MARKERS = "os^Dv*Px<>"
 
 DASHES = ("-", "--", "-.", ":")
 
-DARKEST, BRIGHTEST = 0.0, 0.8
+DARKEST, BRIGHTEST = 0.0, 0.75
 """Ends of the colours; what is brighter is hard to see on white."""
 
 
@@ -48,10 +48,20 @@ def sweep_picture(points: Sequence[Measured], heading: str, caption: str, presen
     figure = Figure(figsize=(WIDTH, HEIGHT), facecolor="white")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
-    figure.subplots_adjust(left=0.07, right=0.985, top=0.86, bottom=0.2, wspace=0.2)
+    figure.subplots_adjust(left=0.07, right=0.855, top=0.87, bottom=0.2, wspace=0.22)
     _draw(left, points, present, "BLEU", lambda point: point.bleu)
     _draw(right, points, present, "length ratio (translations / references)", lambda point: point.length_ratio)
     right.axhline(1.0, color="black", linewidth=0.8, zorder=1)
+    right.legend(
+        title="length penalty" if len({point.beam_size for point in points}) > 1 else "beam size",
+        loc="upper left",
+        bbox_to_anchor=(1.03, 1.02),
+        fontsize=TITLE,
+        title_fontsize=TITLE,
+        handlelength=3.2,
+        labelspacing=1.0,
+        frameon=False,
+    )
     canvas = Canvas(left, families)
     for text, y, size in ((heading, 0.965, HEADING), (caption, 0.03, TEXT)):
         figure.text(
@@ -88,9 +98,6 @@ def _draw(
     axes.tick_params(labelsize=TITLE)
     axes.grid(visible=True, color="0.85", linewidth=0.6)
     axes.set_axisbelow(True)
-    axes.legend(
-        title="length penalty" if by_beam else "beam size", fontsize=TEXT, title_fontsize=TEXT, handlelength=3.5
-    )
 
 
 def _axes_of(points: Sequence[Measured], by_beam: bool) -> tuple[list[float], list[float]]:

@@ -17,7 +17,6 @@ from seq2seq.translator.rescoring import Pool, rescored
 from seq2seq.translator.results import Candidate, Translation
 from seq2seq.translator.translator import Translator
 
-
 NEAR = 0.25
 """A search whose whole beam is kept takes a fifth more time, which pays only where penalties are so close together."""
 
