@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from seq2seq.shapes import Tensor
 
@@ -16,7 +17,8 @@ class MovingAverage:
 
     n counts the steps averaged before. The average begins with the first weights; the smaller d of the first steps has
     them soon forgotten. A tied matrix is averaged once, and what is frozen not at all. Half-precision weights have
-    float32 averages, in which a decay near 1 does not get lost.
+    float32 averages, in which a decay near 1 does not get lost. Where ranks have a part of each weight, they have the
+    same part of its average; a checkpoint holds whole ones.
 
     Lightning's own callback is not used: it averages in the weights' precision, without a smaller d at the beginning,
     and a checkpoint that an interrupt writes in the middle of a validation holds its two sets of weights changed round.
@@ -40,8 +42,9 @@ class MovingAverage:
         """Begin with a network's weights, unless a checkpoint gave the averages to go on with."""
         for name, weight in _trained(module).items():
             dtype = torch.promote_types(weight.dtype, torch.float32)
+            average = _divided(self.averages.get(name, weight), weight)
             # a copy in any case, or training would change the average of the beginning
-            self.averages[name] = self.averages.get(name, weight).to(weight.device, dtype, copy=True)
+            self.averages[name] = average.to(weight.device, dtype, copy=True)
 
     @torch.no_grad()
     def update(self, module: nn.Module) -> None:
@@ -54,7 +57,7 @@ class MovingAverage:
 
     @torch.no_grad()
     def show(self, module: nn.Module) -> None:
-        """Have the network compute with the averages until `hide`."""
+        """Have the network compute with the averages until `hide`. Divided weights are so at both calls."""
         assert not self._held_back, "the averages are shown already"
         for name, weight in _trained(module).items():
             self._held_back[name] = weight.clone()
@@ -71,20 +74,22 @@ class MovingAverage:
         """Have a checkpoint hold the averages as its weights, and beside them what training goes on with.
 
         Args:
-            module: What the checkpoint is of; it may be showing the averages.
+            module: What the checkpoint is of; it may be showing the averages. All ranks call this.
             checkpoint: All of it, or weights alone; a new `state_dict` takes the place of the old one.
         """
         trained = _trained(module)
         names = {id(weight): name for name, weight in trained.items()}
         state = dict(checkpoint["state_dict"])
-        averages = {name: self.averages[name].to(weight.dtype) for name, weight in trained.items()}
+        whole = {name: _whole(average) for name, average in self.averages.items()}
+        averages = {name: whole[name].to(weight.dtype) for name, weight in trained.items()}
         for name, weight in module.named_parameters(remove_duplicate=False):
             if id(weight) in names:
                 state[name] = averages[names[id(weight)]]
         checkpoint["state_dict"] = state
         if "optimizer_states" in checkpoint:
-            checkpoint[HELD_BACK] = self._held_back or {name: weight.detach() for name, weight in trained.items()}
-            checkpoint["moving_average"] = {"num_steps": self.num_steps, "averages": self.averages}
+            weights = self._held_back or trained
+            checkpoint[HELD_BACK] = {name: _whole(weight.detach()) for name, weight in weights.items()}
+            checkpoint["moving_average"] = {"num_steps": self.num_steps, "averages": whole}
 
     def load(self, checkpoint: dict[str, Any]) -> None:
         """Go on with a checkpoint's averages; one of a run without leaves them to begin with its weights."""
@@ -93,6 +98,7 @@ class MovingAverage:
             self.averages = checkpoint["moving_average"]["averages"]
 
 
+@torch.no_grad()
 def weights_to_train(module: nn.Module, checkpoint: dict[str, Any]) -> None:
     """Put the weights that training goes on with back into the place where a checkpoint holds averages, if it does.
 
@@ -102,10 +108,28 @@ def weights_to_train(module: nn.Module, checkpoint: dict[str, Any]) -> None:
     """
     if HELD_BACK not in checkpoint:
         return
+    held_back = checkpoint[HELD_BACK]
     first = {id(weight): name for name, weight in module.named_parameters()}
-    state = checkpoint["state_dict"]
+    state = checkpoint.get("state_dict")
+    if state is None:  # an engine that divides weights has put them into the network already
+        for name, weight in module.named_parameters():
+            if name in held_back:
+                weight.copy_(_divided(held_back[name], weight))
+        return
     for name, weight in module.named_parameters(remove_duplicate=False):
-        state[name] = checkpoint[HELD_BACK].get(first[id(weight)], state[name])
+        state[name] = held_back.get(first[id(weight)], state[name])
+
+
+def _whole(value: Tensor) -> Tensor:
+    """A tensor of which each rank may have a part."""
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def _divided(value: Tensor, weight: Tensor) -> Tensor:
+    """This rank's part of a tensor, where it has a part of the weight, too."""
+    if not isinstance(weight, DTensor) or isinstance(value, DTensor):
+        return value
+    return distribute_tensor(value.to(weight.device), weight.device_mesh, weight.placements)
 
 
 def _trained(module: nn.Module) -> dict[str, nn.Parameter]:

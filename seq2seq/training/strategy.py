@@ -96,8 +96,8 @@ def divide(module: LightningModule, engine: Engine) -> None:
 class WholeWeights(Callback):
     """Has all weights on every rank while a divided network is validated, for decoding takes many small steps."""
 
-    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Gather them."""
+    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Gather them, when an average of the weights has been put into their place."""
         for part in _parts(pl_module):
             part.unshard()
             part.set_reshard_after_forward(False, recurse=False)

@@ -15,6 +15,7 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.plugins.environments import TorchElasticEnvironment
 from torch.distributed import GradBucket
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from seq2seq.bundle import Bundle
@@ -23,8 +24,11 @@ from seq2seq.config import (
     DataConfig,
     DataKind,
     DecodeConfig,
+    MixingSchedule,
     ModelConfig,
     OptimConfig,
+    ScheduledSamplingConfig,
+    Strategy,
     TokenizerConfig,
     TokenizerKind,
     TrainerConfig,
@@ -39,7 +43,7 @@ from seq2seq.training.distribution import any_over_ranks, barrier, from_rank_zer
 from seq2seq.training.module import TrainingModule
 from seq2seq.training.objectives import LanguageModelModule, TranslationModule
 from seq2seq.training.quiet import quiet_lightning
-from seq2seq.training.strategy import build_strategy
+from seq2seq.training.strategy import WholeWeights, build_strategy
 from seq2seq.training.text_data_module import TextDataModule
 from seq2seq.training.validation import RawText, ValidationBleu
 from seq2seq.translator import Translator
@@ -64,6 +68,7 @@ class Record(Callback):
         self.metrics: list[dict[str, float]] = []
         self.sent: list[int] = []
         self.random: list[torch.Tensor] = []
+        self.skipped: list[int] = []
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         model = trainer.strategy.model
@@ -76,12 +81,13 @@ class Record(Callback):
         self.batches.append([(list(one.indices), one.num_target_tokens, _size(one)) for one in batch])
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:
-        self.gradients.append({name: weight.grad.clone() for name, weight in pl_module.model.named_parameters()})
+        self.gradients.append({name: whole(weight.grad) for name, weight in pl_module.model.named_parameters()})
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self._note(trainer)
+        self.skipped.append(pl_module.guard.skipped)
         if self.checkpoint is not None and trainer.global_step == 2:
             trainer.save_checkpoint(self.checkpoint)
 
@@ -91,6 +97,11 @@ class Record(Callback):
     def _note(self, trainer: Trainer) -> None:
         values = {name: float(value) for name, value in trainer.callback_metrics.items()}
         self.metrics.append({name: value for name, value in values.items() if "per_second" not in name})
+
+
+def whole(value: torch.Tensor) -> torch.Tensor:
+    """A copy of a tensor, of which each rank may have a part. All ranks must call it."""
+    return (value.full_tensor() if isinstance(value, DTensor) else value).detach().clone()
 
 
 def counted(sent: list[int], bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -107,13 +118,16 @@ def train(
     *extra: Callback,
     save: Path | None = None,
     resume: Path | None = None,
+    strategy: Strategy = Strategy.ddp,
+    mixed: bool = False,
 ) -> dict[str, Any]:
     """A run of five steps, and what was noted of it."""
     record = Record(save)
     trainer = Trainer(
         accelerator="cpu",
         devices=num_ranks,
-        strategy=build_strategy(TrainerConfig(max_steps=1, devices=num_ranks)),
+        strategy=build_strategy(TrainerConfig(max_steps=1, devices=num_ranks, strategy=strategy)),
+        precision="bf16-mixed" if mixed else None,
         plugins=[TorchElasticEnvironment()] if num_ranks > 1 else [],
         max_steps=5,
         val_check_interval=every,
@@ -126,15 +140,17 @@ def train(
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        callbacks=[*extra, record],
+        callbacks=[*extra, WholeWeights(), record],
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with quiet_lightning():
             trainer.fit(module, datamodule=data, ckpt_path=resume, weights_only=True)
-    noted = {name: getattr(record, name) for name in ("batches", "gradients", "metrics", "sent", "random")}
-    weights = {name: weight.detach().clone() for name, weight in module.model.named_parameters()}
-    return {**noted, "weights": weights, "steps_an_epoch": data.steps_an_epoch()}
+    noted = {name: getattr(record, name) for name in ("batches", "gradients", "metrics", "sent", "random", "skipped")}
+    weights = {name: whole(weight) for name, weight in module.model.named_parameters()}
+    averages = module.average.averages if module.average is not None else {}
+    averages = {name: whole(average) for name, average in averages.items()}
+    return {**noted, "weights": weights, "averages": averages, "steps_an_epoch": data.steps_an_epoch()}
 
 
 def translation(
@@ -177,6 +193,77 @@ def translation(
     return {**found, "samples": samples.read_text(encoding="utf-8") if samples.exists() else ""}
 
 
+class Shaken(TranslationModule):
+    """The second pass of R-Drop differs from the first by more than dropout, whose masks every rank draws by itself."""
+
+    def read(self, batch: Any, mixture: Any = None, memory: Any = None) -> Any:
+        """Twice as many rows as sources are those of two passes."""
+        hidden = super().read(batch, mixture, memory)
+        if not self.training:
+            return hidden
+        one, other = hidden.chunk(2)
+        return torch.cat([one, 1.3 * other])
+
+
+class Poisoned(TranslationModule):
+    """The last batch of the second step, which one rank alone has, has gradients that are not numbers."""
+
+    attempts = 0
+
+    def training_step(self, update: Any, batch_idx: int) -> None:
+        """Counts."""
+        self.attempts, self.left = self.attempts + 1, len(update)
+        super().training_step(update, batch_idx)
+
+    def training_loss(self, batch: Any) -> Any:
+        """Spoils one."""
+        losses = super().training_loss(batch)
+        self.left -= 1
+        if self.attempts == 2 and self.left == 0 and self.global_rank == self.trainer.world_size - 1:
+            losses = dataclasses.replace(losses, loss=losses.loss * float("nan"))
+        return losses
+
+
+def passes(
+    num_ranks: int,
+    kind: type[TranslationModule],
+    strategy: Strategy,
+    sampling: ScheduledSamplingConfig | None = None,
+    *,
+    mixed: bool = False,
+    save: Path | None = None,
+    resume: Path | None = None,
+    **optim: Any,
+) -> dict[str, Any]:
+    """Pairs, with options of training that make more of a step than one pass, or less."""
+    tokenizers = Tokenizers(*[letters(SOURCES + TARGETS)] * 2)
+    torch.manual_seed(3)
+    net = build_model(MODEL, tokenizers.source.vocab_size, tokenizers.target.vocab_size)
+    net = net if mixed else net.double()
+    data = ParallelDataModule(
+        pair_up(SOURCES, TARGETS),
+        pair_up(*_part([3, 5, 8])),
+        tokenizers,
+        DataConfig(train_source="s", train_target="t", batch_tokens=45, max_length=33),
+        3 - num_ranks,
+        seed=1,
+        num_ranks=num_ranks,
+    )
+    module = kind(net, dataclasses.replace(OPTIM, **optim), 8, 1, sampling=sampling)
+    found = train(module, data, num_ranks, 5, strategy=strategy, mixed=mixed, save=save, resume=resume)
+    barrier()
+    return found
+
+
+EVERY_PIECE = ScheduledSamplingConfig(rate=1.0, schedule=MixingSchedule.constant)
+"""Every piece is replaced, so that it does not matter what each rank draws."""
+
+
+def sampled(num_ranks: int, save: Path | None = None, resume: Path | None = None) -> dict[str, Any]:
+    """Two passes of scheduled sampling, with an average of the weights, which are divided where there are two ranks."""
+    return passes(num_ranks, TranslationModule, Strategy.fsdp, EVERY_PIECE, save=save, resume=resume, ema_decay=0.9)
+
+
 def language_model(num_ranks: int) -> dict[str, Any]:
     """Packed blocks of plain text, by two workers."""
     documents = [source + target for source, target in zip(SOURCES, TARGETS, strict=True)]
@@ -206,8 +293,13 @@ def everything(num_ranks: int, rank: int, folder: Path) -> dict[str, Any]:
         "pairs": translation(num_ranks, folder, valid=everyone, save=folder / "second.ckpt" if num_ranks > 1 else None),
         "parts": translation(num_ranks, folder, valid=[3], accumulate=3, beam=1),
         "text": language_model(num_ranks),
+        "sampled": sampled(num_ranks, save=folder / "sampled.ckpt"),
+        "mixed": passes(num_ranks, TranslationModule, Strategy.fsdp, mixed=True),
+        "r_drop": passes(num_ranks, Shaken, Strategy.fsdp, r_drop=2.0),
+        "guarded": passes(num_ranks, Poisoned, Strategy.ddp, ema_decay=0.5, skip_norm=1.95),
     }
     if num_ranks > 1:
+        found["resumed"] = sampled(num_ranks, resume=folder / "sampled.ckpt")
         found["often"] = translation(num_ranks, folder, valid=[3], every=1, dropout=0.2)
         found["seldom"] = translation(num_ranks, folder, valid=[3], every=5, dropout=0.2)
         found["sum"] = sum_over_ranks([rank + 1, 0.1, 2**40 + rank])

@@ -124,6 +124,58 @@ def test_validating_more_often_does_not_change_the_training_path_of_two_ranks(tw
             assert torch.equal(weight, rank["seldom"]["weights"][name])
 
 
+@pytest.mark.parametrize("run", ["sampled", "r_drop", "guarded"])
+def test_training_in_several_passes_divided_weights_and_averages_are_those_of_one_process(one, two, run):
+    for rank in two:
+        assert rank[run]["metrics"] == two[0][run]["metrics"]
+        for values, joined in zip(rank[run]["metrics"], one[run]["metrics"], strict=True):
+            assert values == pytest.approx(joined, rel=1e-6, abs=1e-9)
+        for kind in ("weights", "averages"):
+            assert rank[run][kind].keys() == one[run][kind].keys()
+            for name, weight in one[run][kind].items():
+                torch.testing.assert_close(rank[run][kind][name], weight, rtol=1e-8, atol=1e-9)
+
+
+def test_divided_weights_and_their_averages_are_gone_on_with_by_two_ranks_and_by_one(one, two, folder):
+    content = torch.load(folder / "sampled.ckpt", weights_only=True)
+    assert content["global_step"] == 2
+    alone = runpy.run_path(str(PROGRAM))["sampled"](1, resume=folder / "sampled.ckpt")
+    for found in (alone, *(rank["resumed"] for rank in two)):
+        for kind in ("weights", "averages"):
+            for name, weight in one["sampled"][kind].items():
+                torch.testing.assert_close(found[kind][name], weight, rtol=1e-8, atol=1e-9)
+
+
+def test_divided_weights_compute_in_half_precision_as_whole_ones(one, two):
+    for rank in two:
+        assert rank["mixed"]["metrics"] == two[0]["mixed"]["metrics"]
+        for values, joined in zip(rank["mixed"]["metrics"], one["mixed"]["metrics"], strict=True):
+            assert values["train/loss"] == pytest.approx(joined["train/loss"], rel=0.01)
+        assert rank["mixed"]["metrics"][-1]["valid/nll"] == pytest.approx(
+            one["mixed"]["metrics"][-1]["valid/nll"], rel=0.02
+        )
+    assert one["mixed"]["weights"]["output"].dtype == torch.float32
+
+
+def test_what_such_training_is_about_has_happened(one, two):
+    assert one["sampled"]["metrics"][-1]["train/mixed_share"] == 1
+    assert one["r_drop"]["metrics"][-1]["train/r_drop_divergence"] > 0.01
+    for run in ("sampled", "guarded"):
+        assert one[run]["averages"].keys() == {f"model.{name}" for name in one[run]["weights"]}
+        for name, average in one[run]["averages"].items():
+            assert not torch.equal(average, one[run]["weights"][name.removeprefix("model.")]), name
+    for kind in ("sampled", "r_drop"):
+        assert two[0][kind]["sent"] == [0] * 5, "the weights were not divided"
+
+
+def test_t6_ranks_skip_the_same_steps_also_if_the_gradients_of_one_alone_are_bad(one, two):
+    # the second one for one rank's gradients that are no numbers, others for gradients that are too large
+    skipped = one["guarded"]["skipped"]
+    assert skipped[:2] == [1, 2]
+    assert 2 < skipped[-1] < len(skipped)
+    assert [rank["guarded"]["skipped"] for rank in two] == [skipped, skipped]
+
+
 def test_each_rank_draws_dropout_masks_of_its_own(two):
     assert not torch.equal(*(rank["often"]["random"][0] for rank in two))
 
