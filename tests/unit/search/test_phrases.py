@@ -106,6 +106,15 @@ def test_bytes_of_a_character_are_put_together() -> None:
     assert pieces.view(broken).may_end
 
 
+def test_bytes_that_turn_out_to_be_no_character_end_a_word() -> None:
+    bird = "\u732b".encode()
+    pieces = PhrasePieces(["a"], SpelledPieces([b"", b"", b"", b"a", b"b", bird[:1], bird[1:]]))
+    begun = pieces.after(pieces.after(START, 3), 5)
+    assert not pieces.view(begun).may_end
+    assert pieces.view(begun).forbidden.tolist() == [3, 4, 5, 6]
+    assert pieces.after(begun, 4) == pieces.after(pieces.after(START, 5), 4)
+
+
 @pytest.mark.parametrize("cautious", [False, True])
 def test_a_row_is_told_by_its_pieces_alone_in_whatever_order_rows_come(cautious: bool) -> None:
     limits = SearchLimits(1, EOS, (0, 1), [0, 0], [9, 9])

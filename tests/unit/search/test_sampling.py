@@ -117,6 +117,9 @@ def test_random_numbers_differ_in_seed_sentence_and_sample() -> None:
     keys = [(1, 2, 3), (2, 1, 3), (1, 23, 4), (12, 3, 4), (1, 2, 34)]
     assert len({random_source(*key).random() for key in keys}) == len(keys)
     assert random_source(1, 2, 3).random() == random_source(1, 2, 3).random()
+    parts = [random_source(1, 2, 3, start).random() for start in (0, 4, 14)]
+    assert len(set(parts)) == 3
+    assert parts[0] == random_source(1, 2, 3).random()
 
 
 def test_limits_hold_for_samples_too(scripted: Any, random_scores: Any) -> None:
