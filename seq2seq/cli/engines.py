@@ -10,6 +10,7 @@ from seq2seq.cli import UsageError
 from seq2seq.cli.machine import use_threads
 from seq2seq.cli.search_options import MACHINE, Device, Threads, chosen
 from seq2seq.config import Average, DecodeConfig
+from seq2seq.config import Compute as TorchCompute
 
 ENSEMBLE = "Several models as one"
 
@@ -68,7 +69,10 @@ class EngineOptions:
     ] = Backend.torch
     compute: Annotated[
         Compute,
-        typer.Option(help="Numbers of the weights; int8 is faster on CPUs and less exact.", rich_help_panel=MACHINE),
+        typer.Option(
+            help="Numbers that the weights are multiplied in; int8 and bfloat16 are faster on CPUs, and less exact.",
+            rich_help_panel=MACHINE,
+        ),
     ] = Compute.float32
     device: Device = "auto"
     devices: Annotated[
@@ -101,9 +105,10 @@ class EngineOptions:
             )
         if self.backend is Backend.ctranslate2 and self.ensemble is not None:
             raise UsageError("--ensemble is not something that CTranslate2 has; leave --backend ctranslate2 out")
-        if self.backend is Backend.torch and self.compute is not Compute.float32:
+        if self.backend is Backend.torch and self.compute.name not in TorchCompute.__members__:
             raise UsageError(
-                f"--compute {self.compute.name} is for --backend ctranslate2; torch computes in float32 here"
+                f"--compute {self.compute.name} is for --backend ctranslate2; torch computes in "
+                f"{', '.join(TorchCompute.__members__)} here"
             )
 
     def numbers(self) -> list[float] | None:
@@ -152,11 +157,16 @@ def load_engine(
             details=details,
         )
     from seq2seq.bundle import load_bundle
+    from seq2seq.models.quantized import check_machine, compute_in
     from seq2seq.nn.device import find_device
     from seq2seq.translator import Translator
 
+    compute = TorchCompute[options.compute.name]
+    check_machine(compute)
     device = find_device(options.device)
     bundles = [load_bundle(one, device) for one in (model, *(options.ensemble or []))]
+    for bundle in bundles:
+        compute_in(bundle.model, compute)
     bundles[0] = replace(bundles[0], decode=decode)
     return Translator(bundles, weights=options.numbers(), average=options.average)
 

@@ -76,7 +76,7 @@ def test_some_rows_alone_give_the_same(layer, weight, bias):
     x, pieces = inputs(3, K), torch.tensor([1, 5, 11])
     for own in (bias, None):
         whole = layer(weight, own)
-        torch.testing.assert_close(whole.only(pieces)(x), whole(x)[:, pieces], rtol=0, atol=1e-5)
+        torch.testing.assert_close(whole.only(pieces)(x), whole(x)[:, pieces], rtol=1e-5, atol=1e-4)
 
 
 def test_a_copy_gives_the_same_and_nothing_is_saved(weight, bias):
