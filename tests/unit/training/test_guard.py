@@ -162,7 +162,7 @@ def test_a_skipped_step_lowers_the_scale_and_a_taken_one_does_not():
 V = 13
 
 
-def trained_with_fp16(kind, steps, poisoned=(), scale=2.0**10, max_bad_steps=10):
+def trained_with_fp16(kind, steps, poisoned=(), scale=2.0**10, max_bad_steps=10, epochs=1, resume=None):
     """A tiny network after some updates under a scaler, whose products are in fp32 all the same; and its trainer."""
     torch.manual_seed(0)
     model = build_model(ModelConfig(8, 2, 12, 1, 1, dropout=0.0), V, V)
@@ -178,12 +178,12 @@ def trained_with_fp16(kind, steps, poisoned=(), scale=2.0**10, max_bad_steps=10)
     module = TranslationModule(model, options, 8, log_every=1)
     scaled = None
     if scale is not None:
-        scaled = MixedPrecision("16-mixed", "cpu", GradScaler("cpu", init_scale=scale))
+        scaled = MixedPrecision("16-mixed", "cpu", GradScaler("cpu", init_scale=scale, growth_interval=4))
         scaled.autocast_context_manager = lambda: torch.autocast("cpu", enabled=False)
     trainer = Trainer(
         plugins=[scaled] if scaled else None,
         accelerator="cpu",
-        max_epochs=1,
+        max_epochs=epochs,
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -191,7 +191,8 @@ def trained_with_fp16(kind, steps, poisoned=(), scale=2.0**10, max_bad_steps=10)
         callbacks=[Poison(*poisoned, value=math.inf)],
     )
     part = make_batch([[5, 6, 7, 2], [8, 2]], [[6, 2], [9, 10, 11, 2]], SpecialIds(), SpecialIds())
-    trainer.fit(module, DataLoader([part] * steps, batch_size=1, collate_fn=tuple))
+    batches = DataLoader([part] * steps, batch_size=1, collate_fn=tuple)
+    trainer.fit(module, batches, ckpt_path=resume, weights_only=True)
     return model, trainer, scaled and scaled.scaler
 
 
@@ -216,6 +217,17 @@ class TestLossScaling:
         assert (trainer.global_step, scaler.get_scale()) == (3, 2.0**7)
         assert trainer.lightning_module.guard.skipped == 3
         assert all(parameter.isfinite().all() for parameter in trainer.lightning_module.parameters())
+
+    def test_the_factor_and_its_count_of_good_steps_go_on_after_a_resume(self, tmp_path):
+        # a bad step halves the factor, the fourth good one in a row doubles it
+        straight, _, expected = trained_with_fp16("adam", 3, poisoned=(0,), epochs=2)
+        assert (expected.get_scale(), expected._get_growth_tracker()) == (2.0**10, 1)
+        _, trainer, scaler = trained_with_fp16("adam", 3, poisoned=(0,))
+        assert (scaler.get_scale(), scaler._get_growth_tracker()) == (2.0**9, 2)
+        trainer.save_checkpoint(tmp_path / "half.ckpt")
+        resumed, _, scaler = trained_with_fp16("adam", 3, scale=2.0**4, epochs=2, resume=tmp_path / "half.ckpt")
+        assert scaler.state_dict() == expected.state_dict()
+        assert all(map(torch.equal, straight.parameters(), resumed.parameters()))
 
     def test_t6_a_factor_that_goes_down_for_ever_ends_the_run(self):
         with pytest.raises(BadStepsError, match="the gradients of 4 steps in a row are not finite"):
