@@ -9,9 +9,10 @@ from functools import cached_property
 import torch
 
 from seq2seq.bundle import Bundle
-from seq2seq.config import DecodeConfig, LongLines, PenaltyForm, Utility
+from seq2seq.config import Compute, DecodeConfig, LongLines, PenaltyForm, Utility
 from seq2seq.interop.ctranslate2 import export_ctranslate2
 from seq2seq.models.encoder_decoder import EncoderDecoder
+from seq2seq.models.quantized import compute_in
 from seq2seq.models.twins import in_float64, uncached
 from seq2seq.nn.device import evaluation
 from seq2seq.search.agreement import Answer, Answers, Check, NotApplicableError, exact_checks
@@ -56,6 +57,7 @@ def checks(bundle: Bundle, lines: Sequence[str], decode: DecodeConfig | None = N
     return [
         *found,
         Check("bfloat16", ("float32", "bfloat16"), ways.bfloat16, must_agree=False),
+        Check("int8", ("float32", "int8"), ways.int8, must_agree=False),
         Check("torch against CTranslate2", ("torch", "CTranslate2"), ways.ctranslate2, must_agree=False),
     ]
 
@@ -159,6 +161,16 @@ class Ways:
             raise NotApplicableError("the model is in bfloat16 itself")
         half = Translator(replace(self._bundle, model=copy.deepcopy(self._bundle.model).bfloat16()))
         return answers(self.batched), answers(half.translate(self._lines, self.decode, on_notice=_unheard))
+
+    def int8(self) -> Answers:
+        """Products with the weights in 8-bit integers, as `Translator.load(compute=Compute.int8)` has them."""
+        model = copy.deepcopy(self._bundle.model).float()
+        try:
+            compute_in(model, Compute.int8)
+        except ValueError as reason:
+            raise NotApplicableError(str(reason)) from reason
+        coarse = Translator(replace(self._bundle, model=model))
+        return answers(self.batched), answers(coarse.translate(self._lines, self.decode, on_notice=_unheard))
 
     def ctranslate2(self) -> Answers:
         """The engine CTranslate2 in float32, from a conversion in a temporary folder.

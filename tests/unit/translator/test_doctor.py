@@ -7,6 +7,7 @@ import torch
 
 from seq2seq.bundle import Bundle
 from seq2seq.config import DecodeConfig, LongLines, Utility
+from seq2seq.models import quantized
 from seq2seq.models.encoder_decoder import EncoderDecoder
 from seq2seq.nn.cache import DecoderState
 from seq2seq.search.agreement import Finding, Outcome, examine
@@ -26,7 +27,8 @@ def failed(found: dict[str, Finding]) -> list[str]:
 
 def test_a_sound_model_passes_every_check(tiny_bundle):
     found = findings(tiny_bundle)
-    assert {name: finding.outcome for name, finding in found.items() if name != "bfloat16"} == {
+    information = ("bfloat16", "int8", "torch against CTranslate2")
+    assert {name: finding.outcome for name, finding in found.items() if name not in information} == {
         "line alone against batch": Outcome.equal,
         "padding": Outcome.equal,
         "batch size": Outcome.equal,
@@ -34,7 +36,6 @@ def test_a_sound_model_passes_every_check(tiny_bundle):
         "beam 1 against greedy": Outcome.equal,
         "n-best 1 against n": Outcome.equal,
         "search score against forced": Outcome.equal,
-        "torch against CTranslate2": Outcome.equal,
     }
     assert all(finding.comparison.num_answers >= len(LINES) - 1 for finding in found.values())
     assert found["search score against forced"].comparison.num_answers > len(LINES)
@@ -44,8 +45,9 @@ def test_a_sound_model_passes_in_float32_too_and_in_bfloat16_it_may_differ(tiny_
     bundle = dataclasses.replace(tiny_bundle, model=copy.deepcopy(tiny_bundle.model).float())
     found = findings(bundle)
     assert failed(found) == []
-    assert found["bfloat16"].comparison.largest_gap > 1e-3
-    assert not found["bfloat16"].fails
+    for coarse in ("bfloat16", "int8"):
+        assert found[coarse].comparison.largest_gap > 1e-3
+        assert not found[coarse].fails
 
 
 def test_a_sound_model_passes_with_other_options_of_its_own(tiny_bundle):
@@ -127,6 +129,14 @@ def test_what_ctranslate2_cannot_do_is_not_applicable_with_its_reason(tiny_bundl
     found = findings(tiny_bundle, coverage_penalty=0.2, max_length=4)["torch against CTranslate2"]
     assert (found.outcome, found.fails) == (Outcome.not_applicable, False)
     assert found.note.startswith("coverage_penalty=0.2 is not something that CTranslate2 does")
+
+
+def test_a_machine_without_products_of_integers_is_told(tiny_bundle, monkeypatch):
+    monkeypatch.setattr(quantized, "_multiplies_int8", lambda: False)
+    (check,) = (one for one in checks(tiny_bundle, LINES) if one.name == "int8")
+    finding = examine(check)
+    assert finding.outcome is Outcome.not_applicable
+    assert finding.note.startswith("compute=int8 needs a torch with oneDNN for this CPU")
 
 
 def test_a_greedy_search_is_checked_where_it_is_asked_for():
