@@ -77,7 +77,22 @@ def _multiplies_int8() -> bool:
     return torch.allclose(found, x @ weight.t(), rtol=0.02, atol=200.0)  # of up to 32,000
 
 
-class Int8Linear(nn.Module):
+class _Rounded(nn.Module):
+    """What all such layers have in common."""
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        """Refuse: what is saved must be what was trained.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(
+            "a model that was loaded with compute=int8 or bfloat16 cannot be saved, it rounds its weights; load it "
+            "with compute=float32"
+        )
+
+
+class Int8Linear(_Rounded):
     """x W^T + b, of weights and inputs rounded to 8 bits; products are added up without error.
 
     Each row of W is rounded to whole multiples of its largest entry over 127, each input x to multiples of its own
@@ -145,22 +160,11 @@ class Int8Linear(nn.Module):
         # packed weights have no storage that could be copied
         return self._like(self._integers(), self._scales, self._bias)
 
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        """Refuse: what is saved must be what was trained.
-
-        Raises:
-            ValueError: always.
-        """
-        raise ValueError(
-            "a model that was loaded with compute=int8 cannot be saved, its weights are rounded; load it with "
-            "compute=float32"
-        )
-
 
 _TINY = torch.finfo(torch.float32).tiny
 
 
-class BFloat16Linear(nn.Module):
+class BFloat16Linear(_Rounded):
     """x W^T + b, of weights and inputs rounded to bfloat16; products are added up, and come out, in float32.
 
     The weights stay in float32, and are rounded in each product.

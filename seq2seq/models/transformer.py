@@ -56,7 +56,11 @@ class Transformer(nn.Module, ABC):
     output: nn.Parameter
     output_bias: nn.Parameter | None
     execution: Execution = Execution()
-    projection: Projection | None = None
+    projection: Projection | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.projection = None
 
     def forward(
         self,

@@ -83,8 +83,9 @@ def test_a_copy_gives_the_same_and_nothing_is_saved(weight, bias):
     layer, x = Int8Linear(weight, bias), inputs(3, K)
     assert torch.equal(copy.deepcopy(layer)(x), layer(x))
     assert layer.num_bytes() == N * K + 4 * N + 4 * N
-    with pytest.raises(ValueError, match="loaded with compute=int8 cannot be saved"):
-        layer.state_dict()
+    for one in (layer, BFloat16Linear(weight, bias)):
+        with pytest.raises(ValueError, match="loaded with compute=int8 or bfloat16 cannot be saved"):
+            one.state_dict()
 
 
 def test_the_setting_for_products_is_put_back(weight):
@@ -110,6 +111,7 @@ def test_logits_are_close_and_every_layer_is_replaced(model, compute):
     compute_in(model, compute)
     found = model(src, valid, tgt)
     assert 0 < (found - expected).norm() <= 0.15 * expected.norm()
+    assert isinstance(model.projection, Int8Linear if compute is Compute.int8 else BFloat16Linear)
     assert not any(type(module) is torch.nn.Linear for module in model.modules())
     assert (model.num_parameters() < parameters) == (compute is Compute.int8)
     hidden, _ = model.step_hidden(tgt[:, :1], model.start(src, valid))

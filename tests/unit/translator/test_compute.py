@@ -31,7 +31,7 @@ def test_scores_are_close_to_those_of_float32_but_not_the_same(rounded, tiny_bun
     pairs = [one.source_ids[0] for one in answers], [one.ids for one in answers]
     found, expected = ([pair.log_prob for pair in one.score_ids(*pairs)] for one in (rounded, exact))
     assert found != expected
-    assert found == pytest.approx(expected, rel=0.05, abs=0.01)
+    assert found == pytest.approx(expected, rel=0.1, abs=0.01)
 
 
 def test_every_member_of_an_ensemble_is_rounded(tiny_bundle_folder):
@@ -43,6 +43,6 @@ def test_every_member_of_an_ensemble_is_rounded(tiny_bundle_folder):
 
 def test_a_rounded_model_is_not_saved(tiny_bundle_folder, tmp_path):
     translator = Translator.load(tiny_bundle_folder, "cpu", compute=Compute.int8)
-    with pytest.raises(ValueError, match="loaded with compute=int8 cannot be saved"):
+    with pytest.raises(ValueError, match="loaded with compute=int8 or bfloat16 cannot be saved"):
         save_bundle(dataclasses.replace(translator.bundle), tmp_path / "b")
     assert list(tmp_path.iterdir()) == []
