@@ -6,12 +6,19 @@ mean the opposite; they are inverted at the boundary and nowhere else.
 
 import torch
 
-from seq2seq.shapes import Bool, Int, Tensor
+from seq2seq.shapes import Bool, Float, Int, Tensor
 
 
 def padding_mask(valid: Bool[Tensor, "B S"]) -> Bool[Tensor, "B 1 1 S"]:
     """Which keys may be attended to: the real ones, the same for every head and query."""
     return valid[:, None, None, :]
+
+
+def additive(mask: Bool[Tensor, "*shape"] | None, dtype: torch.dtype) -> Float[Tensor, "*shape"] | None:
+    """The mask as numbers to be added to scores: what attention makes of it each time that it is given a mask."""
+    if mask is None:
+        return None
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, -torch.inf)
 
 
 def causal_mask(

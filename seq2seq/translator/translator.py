@@ -10,6 +10,7 @@ from seq2seq.config import Average, Compute, DecodeConfig, Utility
 from seq2seq.models import Ensemble, Transformer
 from seq2seq.models.ensemble import normalized
 from seq2seq.models.quantized import check_machine, compute_in
+from seq2seq.models.turned import keep_turned
 from seq2seq.nn.device import evaluation, find_device
 from seq2seq.search.hypotheses import Hypothesis
 from seq2seq.text.lines import is_blank
@@ -93,6 +94,7 @@ class Translator(LineTranslator):
         bundles = [load_bundle(one, find_device(device)) for one in paths]
         for bundle in bundles:
             compute_in(bundle.model, compute)
+            keep_turned(bundle.model)
         return cls(bundles, weights=weights, average=average)
 
     @property
@@ -158,7 +160,7 @@ class Translator(LineTranslator):
         return score_ids(self.model, self.bundles, source_ids, target_ids, decode or self.decode)
 
     def _search_all(self, batches: Sequence[Sequence[Part]], decode: DecodeConfig) -> Iterator[list[list[Candidate]]]:
-        """The candidates of each batch; on a CPU several at once, but for a model in training, whose mode is changed."""
+        """The candidates of each batch; several at once on a CPU, but not in training, where the mode is changed."""
         if self.device.type != "cpu" or self.model.training:
             yield from super()._search_all(batches, decode)
         else:
