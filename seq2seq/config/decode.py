@@ -43,7 +43,7 @@ class DecodeConfig:
     forbidden: list[str] = field(default_factory=list)
     """Words or phrases that no translation contains, as whole words, written as they are to be avoided. Forbidding
     "cat" leaves "cats"; with beam_size=1, which has no way back once it has begun a word, not in the pieces cat and
-    s."""
+    s. What a line gives as prefix or target is let pass, and so are source words that replace unknown pieces."""
     unknown_penalty: float = 0.0
     """Nats taken off the logit of the unknown piece; its reported log-probability remains the model's."""
     forbid_unknown: bool = False

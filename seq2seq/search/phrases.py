@@ -2,7 +2,7 @@
 
 import codecs
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,12 +88,12 @@ class PhrasePieces:
     """Which pieces of a vocabulary would complete a phrase, worked out once for each state that is asked for.
 
     Args:
-        phrases: What is not to be spelled.
+        automaton: Knows what is not to be spelled.
         pieces: The vocabulary.
     """
 
-    def __init__(self, phrases: Iterable[str], pieces: SpelledPieces) -> None:
-        self._automaton = PhraseAutomaton(phrases)
+    def __init__(self, automaton: PhraseAutomaton, pieces: SpelledPieces) -> None:
+        self._automaton = automaton
         self._pieces = pieces
         self._classes = [
             np.array([self._automaton.class_of(character) for character in column]) for column in pieces.characters

@@ -16,7 +16,8 @@ from seq2seq.search.rules import Behind, Suppressed
 from seq2seq.search.vocabulary import Vocabulary
 from seq2seq.search.warpers import PiecePenalty
 from seq2seq.shapes import Float, Tensor
-from seq2seq.text.piece_bytes import piece_bytes
+from seq2seq.text.phrase_automaton import PhraseAutomaton
+from seq2seq.text.piece_bytes import BROKEN, piece_bytes
 from seq2seq.text.tokenizer import Tokenizer
 from seq2seq.translator.batches import Part
 from seq2seq.translator.phrases import batch_constraints
@@ -91,29 +92,45 @@ def _rules(bundle: Bundle, decode: DecodeConfig, limits: SearchLimits, vocabular
     if decode.no_repeat_ngram:
         rules.append(NoRepeatNgram(decode.no_repeat_ngram))
     if decode.forbidden:
-        pieces = phrase_pieces(tokenizer, tuple(decode.forbidden), vocabulary)
+        pieces = phrase_pieces(tokenizer, decode, vocabulary)
         rules.append(ForbiddenPhrases(pieces, limits, cautious=decode.beam_size == 1))
     return rules
 
 
-def phrase_pieces(tokenizer: Tokenizer, phrases: tuple[str, ...], vocabulary: Vocabulary) -> PhrasePieces:
-    """The phrases, as they are written and as the tokenizer's normalisation writes them, over a vocabulary."""
-    return _phrase_pieces(tokenizer, phrases) if vocabulary.shortlist is None else _over(tokenizer, phrases, vocabulary)
+def phrase_pieces(tokenizer: Tokenizer, decode: DecodeConfig, vocabulary: Vocabulary) -> PhrasePieces:
+    """The forbidden phrases over the pieces of the vocabulary."""
+    wanted = tuple(decode.forbidden), decode.replace_unknown
+    if vocabulary.shortlist is None:
+        return _all_phrase_pieces(tokenizer, *wanted)
+    return _phrase_pieces(tokenizer, *wanted, vocabulary.shortlist)
 
 
 @functools.lru_cache(maxsize=4)
-def _phrase_pieces(tokenizer: Tokenizer, phrases: tuple[str, ...]) -> PhrasePieces:
+def _all_phrase_pieces(tokenizer: Tokenizer, phrases: tuple[str, ...], replace_unknown: bool) -> PhrasePieces:
     """Over all pieces; what has been worked out once is used again in the next batches."""
-    return _over(tokenizer, phrases, Vocabulary())
+    return _phrase_pieces(tokenizer, phrases, replace_unknown, range(tokenizer.vocab_size))
 
 
-def _over(tokenizer: Tokenizer, phrases: tuple[str, ...], vocabulary: Vocabulary) -> PhrasePieces:
-    normal = [tokenizer.decode(tokenizer.encode(phrase)) for phrase in phrases]
-    spelled = piece_bytes(tokenizer)
-    if vocabulary.shortlist is not None:
-        spelled = tuple(spelled[id_] for id_ in vocabulary.shortlist)
-    forms = [phrase for phrase in dict.fromkeys([*phrases, *normal]) if phrase.strip()]
-    return PhrasePieces(forms, SpelledPieces(spelled))
+def _phrase_pieces(
+    tokenizer: Tokenizer, phrases: tuple[str, ...], replace_unknown: bool, ids: Sequence[int]
+) -> PhrasePieces:
+    spelled = list(piece_bytes(tokenizer))
+    if replace_unknown:
+        # A word of the source will stand there, so that words before and behind it end.
+        spelled[tokenizer.special.unk] = BROKEN.encode()
+    return PhrasePieces(_automaton(tokenizer, phrases), SpelledPieces([spelled[id_] for id_ in ids]))
+
+
+@functools.lru_cache(maxsize=4)
+def _automaton(tokenizer: Tokenizer, phrases: tuple[str, ...]) -> PhraseAutomaton:
+    """Finds the phrases as they are written, and as the tokenizer's normalisation writes them."""
+    forms = list(phrases)
+    for phrase in phrases:
+        ids = tokenizer.encode(phrase)
+        normal = tokenizer.decode(ids)
+        if normal.strip() and tokenizer.special.unk not in ids:
+            forms.append(normal)
+    return PhraseAutomaton(dict.fromkeys(forms))
 
 
 def draw_filters(decode: DecodeConfig) -> list[Rule]:

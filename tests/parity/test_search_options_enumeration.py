@@ -22,6 +22,7 @@ from seq2seq.search.phrases import ForbiddenPhrases, PhrasePieces, SpelledPieces
 from seq2seq.search.repetition import NoRepeatNgram
 from seq2seq.search.rules import Behind, Suppressed
 from seq2seq.search.warpers import PiecePenalty
+from seq2seq.text.phrase_automaton import PhraseAutomaton
 from seq2seq.text.words import is_whole
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
@@ -149,7 +150,9 @@ class Options:
         if self.forbid_unknown:
             rules.append(Behind(Suppressed([UNK], torch.device("cpu")), spared))
         if self.forbidden:
-            pieces = PhrasePieces(self.forbidden, SpelledPieces([b""] * (UNK + 1) + list(self.spelled)))
+            pieces = PhrasePieces(
+                PhraseAutomaton(self.forbidden), SpelledPieces([b""] * (UNK + 1) + list(self.spelled))
+            )
             rules.append(Behind(ForbiddenPhrases(pieces, limits(sentences), cautious=cautious), spared))
         return rules
 

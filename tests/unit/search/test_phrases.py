@@ -8,6 +8,7 @@ import torch
 from seq2seq.search import SearchLimits
 from seq2seq.search.phrases import START, ForbiddenPhrases, PhrasePieces, SpelledPieces
 from seq2seq.search.rules import Rows
+from seq2seq.text.phrase_automaton import PhraseAutomaton
 
 PIECES = ["", "", "", "", " cat", "s", " ca", "t", ".", " the cat", " ", " dog cat dog", "\u732b", "\u0301"]
 EOS = 2
@@ -24,7 +25,9 @@ def forbidden(
 ) -> list[list[str]]:
     """The pieces that are forbidden behind each row, <end> for EOS."""
     limits = SearchLimits(1, EOS, (0, 1), [0], [max_length])
-    rule = ForbiddenPhrases(PhrasePieces(phrases, SpelledPieces([*map(str.encode, PIECES)])), limits, cautious=cautious)
+    rule = ForbiddenPhrases(
+        PhrasePieces(PhraseAutomaton(phrases), SpelledPieces([*map(str.encode, PIECES)])), limits, cautious=cautious
+    )
     values = torch.zeros(len(rows), V)
     for length in range(len(rows[0]) + 1):  # as a search does, piece by piece
         values = torch.zeros(len(rows), V)
@@ -71,12 +74,12 @@ def test_in_the_end_pieces_are_forbidden_behind_which_a_hypothesis_could_not_end
 
 
 def test_a_phrase_that_nothing_can_go_on_from_is_not_begun() -> None:
-    pieces = PhrasePieces(["a"], SpelledPieces([b"", b"", b"", b"a", b" ", b"."]))
+    pieces = PhrasePieces(PhraseAutomaton(["a"]), SpelledPieces([b"", b"", b"", b"a", b" ", b"."]))
     view = pieces.view(START)
     assert (view.forbidden.tolist(), view.late.tolist(), view.needed.tolist()) == ([], [3], [2.0])  # "aa", EOS
-    twice = PhrasePieces(["a", "aa"], SpelledPieces([b"", b"", b"", b"a", b" "]))
+    twice = PhrasePieces(PhraseAutomaton(["a", "aa"]), SpelledPieces([b"", b"", b"", b"a", b" "]))
     assert twice.view(START).needed.tolist() == [3.0]  # "aaa", EOS
-    never = PhrasePieces(["a"], SpelledPieces([b"", b"", b"", b"a a", b" a", b" "]))
+    never = PhrasePieces(PhraseAutomaton(["a"]), SpelledPieces([b"", b"", b"", b"a a", b" a", b" "]))
     assert never.view(START).late.tolist() == [4]
     assert never.view(START).needed.tolist() == [math.inf]
 
@@ -91,7 +94,7 @@ def test_caution_takes_the_end_of_a_piece_for_the_end_of_the_word() -> None:
 def test_bytes_of_a_character_are_put_together() -> None:
     bird = "\u732b".encode()
     spelled = [b"", b"", b"", bird[:1], bird[1:2], bird[2:], b"a", bird[1:] + b"a", b""]
-    pieces = PhrasePieces(["\u732b"], SpelledPieces(spelled))
+    pieces = PhrasePieces(PhraseAutomaton(["\u732b"]), SpelledPieces(spelled))
     state = START
     for piece in (3, 8, 4):  # the piece between spells nothing
         assert pieces.view(state).may_end
@@ -108,7 +111,7 @@ def test_bytes_of_a_character_are_put_together() -> None:
 
 def test_bytes_that_turn_out_to_be_no_character_end_a_word() -> None:
     bird = "\u732b".encode()
-    pieces = PhrasePieces(["a"], SpelledPieces([b"", b"", b"", b"a", b"b", bird[:1], bird[1:]]))
+    pieces = PhrasePieces(PhraseAutomaton(["a"]), SpelledPieces([b"", b"", b"", b"a", b"b", bird[:1], bird[1:]]))
     begun = pieces.after(pieces.after(START, 3), 5)
     assert not pieces.view(begun).may_end
     assert pieces.view(begun).forbidden.tolist() == [3, 4, 5, 6]
@@ -118,7 +121,7 @@ def test_bytes_that_turn_out_to_be_no_character_end_a_word() -> None:
 @pytest.mark.parametrize("cautious", [False, True])
 def test_a_row_is_told_by_its_pieces_alone_in_whatever_order_rows_come(cautious: bool) -> None:
     limits = SearchLimits(1, EOS, (0, 1), [0, 0], [9, 9])
-    pieces = PhrasePieces(["cat"], SpelledPieces([*map(str.encode, PIECES)]))
+    pieces = PhrasePieces(PhraseAutomaton(["cat"]), SpelledPieces([*map(str.encode, PIECES)]))
     rule = ForbiddenPhrases(pieces, limits, cautious=cautious)
     ids = torch.tensor([[4, 5, 6], [10, 10, 4], [6, 7, 5]])
     expected = torch.zeros(3, V)

@@ -1,6 +1,8 @@
 """What the options of decoding do to translations: rules, samples, and what lines force on them."""
 
 import dataclasses
+import functools
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ import torch
 from seq2seq.bundle import Bundle
 from seq2seq.config import DecodeConfig, LongLines, Utility
 from seq2seq.search import SearchLimits
+from seq2seq.search.phrases import START, PhrasePieces
 from seq2seq.search.vocabulary import Vocabulary
 from seq2seq.text.words import find_whole
 from seq2seq.translator import Request, Translation, Translator
@@ -59,11 +62,33 @@ def test_forbidden_words_come_in_no_translation_though_they_do_without_the_optio
 def test_forbidden_words_are_known_in_the_tokenizers_normalisation_too(translator):
     tokenizer = translator.bundle.target_tokenizer
     assert tokenizer.decode(tokenizer.encode("ａｎｔ")) == "ant"
-    pieces = phrase_pieces(tokenizer, ("ａｎｔ",), Vocabulary())
-    state = (0, b"")
-    for id_ in tokenizer.encode("ant"):
-        state = pieces.after(state, id_)
-    assert not pieces.view(state).may_end
+    assert spells(phrase_pieces(tokenizer, decode(forbidden=["ａｎｔ"]), Vocabulary()), tokenizer.encode("ant"))
+
+
+def test_what_the_tokenizer_leaves_of_a_phrase_that_it_cannot_write_is_not_forbidden(translator):
+    tokenizer = translator.bundle.target_tokenizer
+    assert tokenizer.decode(tokenizer.encode("ant Ω")) == "ant "
+    pieces = phrase_pieces(tokenizer, decode(forbidden=["ant Ω"]), Vocabulary())
+    assert not spells(pieces, tokenizer.encode("ant"))
+
+
+def test_an_unknown_piece_ends_words_where_a_word_of_the_source_will_stand_for_it(translator):
+    ids = [*translator.bundle.target_tokenizer.encode("ant"), 3, *translator.bundle.target_tokenizer.encode("h")[-1:]]
+    for replaced in (False, True):
+        options = decode(forbidden=["ant"], replace_unknown=replaced)
+        pieces = phrase_pieces(translator.bundle.target_tokenizer, options, Vocabulary())
+        assert (3 in pieces.view(after(pieces, ids[:-2])).forbidden) is replaced
+        assert not spells(pieces, ids)
+
+
+def after(pieces: PhrasePieces, numbers: Sequence[int]) -> tuple[int, bytes]:
+    """The state after all pieces."""
+    return functools.reduce(pieces.after, numbers, START)
+
+
+def spells(pieces: PhrasePieces, numbers: Sequence[int]) -> bool:
+    """Whether a forbidden phrase is whole if the text ends there."""
+    return not pieces.view(after(pieces, numbers)).may_end
 
 
 def test_a_penalty_of_repetition_changes_what_is_found_but_not_what_its_pieces_are_said_to_be_worth(translator):
@@ -224,11 +249,8 @@ def test_rules_work_in_the_numbers_of_a_shortlist(tiny_bundle):
     made = batch_rules(tiny_bundle, options, [part], limits, vocabulary)
     assert made.edits == []  # the unknown piece is not there
     assert len(made.rules) == 2
-    pieces = phrase_pieces(tokenizer, ("ant",), vocabulary)
-    state = (0, b"")
-    for number in vocabulary.numbers(ant) or []:
-        state = pieces.after(state, number)
-    view = pieces.view(state)
+    pieces = phrase_pieces(tokenizer, options, vocabulary)
+    view = pieces.view(after(pieces, vocabulary.numbers(ant) or []))
     assert not view.may_end
     assert view.forbidden.max() < len(shortlist)
     spelled = [tokenizer.pieces([shortlist[number]])[0] for number in view.forbidden.tolist()]
