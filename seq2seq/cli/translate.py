@@ -134,6 +134,7 @@ def translate(
             "with --interactive, or at a terminal, each line is answered before the next one is read, so that several "
             "processes have nothing to share; start one without torchrun"
         )
+    check_phrases(job, files)
     check_backend(job, files)
     if resume:
         num_notices = run_on(job, source, files, str(output), total)
@@ -141,6 +142,20 @@ def translate(
         num_notices = run(job, source, files, output, interactive=interactive, total=total)
     if strict and num_notices:
         raise typer.Exit(1)
+
+
+def check_phrases(job: Job, files: LineFiles) -> None:
+    """Refuse phrases where no beam is there whose places could be shared out, whichever line will have them.
+
+    Raises:
+        UsageError: naming the option.
+    """
+    option = "--phrases" if files.phrases is not None else "--terms"
+    if (files.phrases is None and files.terms is None) or job.engine.backend is Backend.ctranslate2:
+        return
+    if job.decode.beam_size == 1:
+        how = f"--temperature {job.decode.temperature:g} draws" if job.decode.draws else "--beam 1 is greedy"
+        raise UsageError(f"{option} takes a beam whose places are shared out, but {how}; give --beam 10 instead")
 
 
 def check_backend(job: Job, files: LineFiles) -> None:

@@ -107,15 +107,20 @@ def requests(source: str, files: LineFiles) -> "Iterator[Request]":
     name = "standard input" if source == STDIN else source
     lines = iter_lines(sys.stdin.buffer, name) if source == STDIN else stream_lines(source)
     terms = None if files.terms is None else Terminology.load(files.terms)
-    beside = {option: _beside(option, file, name) for option, file in files.by_line.items()}
+    beside = {option: stream_lines(file) for option, file in files.by_line.items()}
     number = 0
     for number, line in enumerate(lines, start=1):
-        found = {option: next(answers)[1] for option, answers in beside.items()}
-        phrases = [phrase.strip() for phrase in found.get("--phrases", "").split("\t") if phrase.strip()]
+        found = {option: next(answers, None) for option, answers in beside.items()}
+        for option in (option for option, answer in found.items() if answer is None):
+            has = f"ends after line {number - 1}"
+            raise ValueError(_uneven(option, files.by_line[option], has, name, "goes on"))
+        phrases = [phrase.strip() for phrase in (found.get("--phrases") or "").split("\t") if phrase.strip()]
         if terms is not None:
             phrases += [phrase for phrase in terms.phrases(line) if phrase not in phrases]
         try:
-            yield Request(line, prefix=found.get("--prefixes", ""), target=found.get("--force"), phrases=tuple(phrases))
+            yield Request(
+                line, prefix=found.get("--prefixes") or "", target=found.get("--force"), phrases=tuple(phrases)
+            )
         except ValueError as error:
             raise ValueError(f"line {number} of {name}: {error}") from error
     for option, answers in beside.items():
@@ -123,19 +128,8 @@ def requests(source: str, files: LineFiles) -> "Iterator[Request]":
             raise ValueError(_uneven(option, files.by_line[option], "has more lines", name, f"ends after {number}"))
 
 
-def _beside(option: str, file: str, source: str) -> Iterator[tuple[int, str]]:
-    """The numbered lines of a file, and an error where the input goes on without it."""
-    number = 0
-    for number, line in enumerate(stream_lines(file), start=1):
-        yield number, line
-    raise ValueError(_uneven(option, file, f"ends after line {number}", source, "goes on"))
-
-
 def _uneven(option: str, file: str, has: str, source: str, other: str) -> str:
-    return (
-        f"{option} {file} {has}, but {source} {other}; line n of both must belong together (an empty line of {option} "
-        "says nothing)"
-    )
+    return f"{option} {file} {has}, but {source} {other}; line n of one is about line n of the other, so give as many"
 
 
 def _named(options: Iterable[str]) -> str:
