@@ -225,6 +225,8 @@ class CTranslate2Engine(LineTranslator):
 
     def _scored(self, pairs: Sequence[tuple[Part, tuple[int, ...]]]) -> list[tuple[float, ...]]:
         """The log-probability of each piece of given translations."""
+        if not pairs:
+            return []
         results = self._engine.score_batch(
             [[self._source_names[id_] for id_ in part.source[:-1]] for part, _ in pairs],
             [[self._names[id_] for id_ in ids[:-1]] for _, ids in pairs],  # EOS comes by itself

@@ -2,6 +2,7 @@ import dataclasses
 import gzip
 import io
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -11,7 +12,9 @@ from typer.testing import CliRunner, Result
 
 from seq2seq.cli.app import app
 from seq2seq.cli.line_progress import LineProgress
+from seq2seq.cli.search_options import chosen
 from seq2seq.cli.translate_output import as_text
+from seq2seq.config import DecodeConfig, Utility
 from seq2seq.translator import Candidate, Translation, Translator
 
 LINES = ["der ant läuft!", "", "die cat.", "owl"]
@@ -131,6 +134,81 @@ def test_every_search_option_reaches_the_search(tiny_bundle_folder, source, monk
     assert read_ahead is False
 
 
+def test_every_other_option_of_decoding_reaches_the_search(tiny_bundle_folder, source, monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setattr("seq2seq.cli.translate_job.load_engine", lambda *told, **_: seen.append(told[2]) or stop())
+
+    def stop():
+        raise ValueError("seen")
+
+    (tmp_path / "words").write_text("gnu\n\nfox hen\n", encoding="utf-8")
+    options = [
+        *["--patience", 1.5, "--coverage-penalty", 0.25, "--no-repeat-ngram", 3, "--repetition-penalty", 1.25],
+        *["--forbid", "owl", "--forbid", "pig", "--forbid-file", tmp_path / "words", "--unknown-penalty", 0.5],
+        *["--forbid-unknown", "--replace-unknown", "--seed", 9, "--mbr", "bleu", "--num-candidates", 3, "--beam", 3],
+        *["--alignment-layer", 1, "--alignment-head", 2, "--format", "jsonl", "--alignments", "--shortlist"],
+        *["--phrases", source, "--ordered"],
+    ]
+    call(tiny_bundle_folder, source, *options)
+    call(tiny_bundle_folder, source, "--temperature", 0.5, "--top-k", 7, "--top-p", 0.75, "--min-p", 0.125)
+    changes = {"patience": 1.5, "coverage_penalty": 0.25, "no_repeat_ngram": 3, "repetition_penalty": 1.25}
+    changes |= {"forbidden": ["owl", "pig", "gnu", "fox hen"], "unknown_penalty": 0.5, "forbid_unknown": True}
+    changes |= {"replace_unknown": True, "seed": 9, "mbr": Utility.bleu, "num_candidates": 3, "beam_size": 3}
+    changes |= {"alignment_layer": 1, "alignment_head": 2, "alignments": True, "shortlist": True}
+    changes |= {"ordered_phrases": True}
+    own = _decode(tiny_bundle_folder)
+    drawing = {"temperature": 0.5, "top_k": 7, "top_p": 0.75, "min_p": 0.125, "beam_size": 1}
+    assert seen == [dataclasses.replace(own, **changes), dataclasses.replace(own, **drawing)]
+    tried = {field.name for field in dataclasses.fields(DecodeConfig)} - changes.keys() - drawing.keys()
+    assert tried == set(TRIED_ABOVE)
+
+
+TRIED_ABOVE = [
+    *["n_best", "penalty_form", "length_penalty", "min_length", "max_length", "max_length_factor", "max_length_offset"],
+    *["min_length_factor", "max_source_length", "long_lines", "batch_tokens"],
+]
+
+
+def test_what_the_bundle_alone_says_is_given_up_where_it_has_no_use():
+    decode = DecodeConfig(beam_size=5, patience=1.0, coverage_penalty=0.2)
+    assert chosen(decode, {"beam_size": 1}) == DecodeConfig(beam_size=1)
+    assert chosen(decode, {"temperature": 1.0}) == DecodeConfig(beam_size=1, temperature=1.0)
+    drawing = DecodeConfig(beam_size=1, temperature=1.0, top_k=5, top_p=0.9, min_p=0.1)
+    assert chosen(drawing, {"temperature": 0.0, "beam_size": 3}) == DecodeConfig(beam_size=3)
+    with pytest.raises(ValueError, match=r"patience=2\.0 is for beams"):
+        chosen(decode, {"beam_size": 1, "patience": 2.0})
+
+
+def test_an_ensemble_of_a_model_with_itself_translates_as_the_model(tiny_bundle_folder, source):
+    alone = [json.loads(row) for row in rows(call(tiny_bundle_folder, source, "--format", "jsonl"))]
+    options = ["--ensemble", tiny_bundle_folder, "--weights", "3,1", "--format", "jsonl"]
+    together = [json.loads(row) for row in rows(call(tiny_bundle_folder, source, *options))]
+    for one, other in zip(alone, together, strict=True):
+        assert one["translations"][0]["text"] == other["translations"][0]["text"]
+        assert one["translations"][0]["score"] == pytest.approx(other["translations"][0]["score"], abs=1e-4)
+
+
+def test_word_alignments_come_in_the_format_of_pharaoh(tiny_bundle_folder, source):
+    records = [json.loads(row) for row in rows(call(tiny_bundle_folder, source, "--format", "jsonl", "--alignments"))]
+    found = rows(call(tiny_bundle_folder, source, "--format", "pharaoh"))
+    expected = [" ".join(f"{a}-{b}" for a, b in record["translations"][0]["word_links"]) for record in records]
+    assert found == expected
+    assert any(found)
+    weights = records[0]["translations"][0]["alignment"]
+    assert [sum(row) for row in weights] == pytest.approx(
+        [1.0] * len(records[0]["translations"][0]["tokens"]), abs=1e-5
+    )
+
+
+def test_terms_and_phrases_stand_in_the_translations(tiny_bundle_folder, source, tmp_path):
+    (tmp_path / "terms").write_text("cat\tyak\n", encoding="utf-8")
+    (tmp_path / "phrases").write_text("\n\n\npig\then\n", encoding="utf-8")
+    options = ["--terms", tmp_path / "terms", "--phrases", tmp_path / "phrases", "--ordered", "--beam", 8]
+    found = rows(call(tiny_bundle_folder, source, *options))
+    assert "yak" in found[2]
+    assert found[3].index("pig") < found[3].index("hen")
+
+
 def test_threads_are_set(tiny_bundle_folder, source, monkeypatch):
     asked: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", asked.append)
@@ -146,6 +224,14 @@ def test_threads_are_set(tiny_bundle_folder, source, monkeypatch):
         (["--threads", "100000"], "--threads 100000 is more than 1024; give at most the number of CPU cores", 2),
         (["--beam", "2", "--n-best", "3"], "n_best=3 is more than beam_size=2", 1),
         (["--device", "gpu"], "device=gpu is not known", 1),
+        (["--weights", "1,2"], "--weights is for models that predict together; give --ensemble BUNDLE too", 2),
+        (["--average", "log_probability"], "--average is for models that predict together", 2),
+        (["--ensemble", "x", "--weights", "1;2"], "--weights 1;2 is not a list of numbers; expected such as 2,1,1", 2),
+        (["--compute", "int16"], "--compute int16 is for --backend ctranslate2", 2),
+        (["--ordered"], "--ordered is for --phrases FILE", 2),
+        (["--prefixes", "-"], "standard input (-) is the text to translate; name a file for --prefixes", 2),
+        (["--alignments"], "--alignments is for --format jsonl", 2),
+        (["--forbid-file", os.devnull], "/dev/null has no word in it; expected words to forbid", 1),
     ],
 )
 def test_options_that_make_no_sense_are_refused(tiny_bundle_folder, source, options, message, code):
@@ -201,3 +287,10 @@ def test_no_bar_for_a_short_job_or_in_the_middle_of_results(monkeypatch, wanted,
     progress.print("a notice")
     progress.stop()
     assert screen.getvalue() == "a notice\n"
+
+
+def test_a_phrase_with_an_empty_alternative_is_named_by_its_line(tiny_bundle_folder, source, tmp_path):
+    (tmp_path / "phrases").write_text("\n\npig|\n\n", encoding="utf-8")
+    result = call(tiny_bundle_folder, source, "--phrases", tmp_path / "phrases")
+    assert result.exit_code == 1
+    assert f"line 3 of {source}: phrase 'pig|' has an empty alternative" in result.stderr
