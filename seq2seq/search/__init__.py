@@ -6,7 +6,8 @@ A search takes a step function and a state, not a model:
     BOS, or the last piece of a prompt whose other pieces the state has seen.
 2.  Edits (`warpers.RepetitionPenalty`) may change the logits that the search goes by; what it reports is the model's.
     Log-probabilities are normalised over the whole row; then the rules (`rules`) forbid pieces: suppressed ids, EOS
-    before the minimum length, anything but the forced prefix, anything but EOS at the maximum length.
+    before the minimum length, anything but the forced prefix, anything but EOS at the maximum length; what would
+    repeat an n-gram (`repetition`) or complete a phrase that is not wanted (`phrases`).
 3.  Greedy search takes the best piece of each row; sampling draws one, after the filters (`warpers`) have changed the
     chances. Beam search takes the best continuations of all hypotheses of a sentence together; those that end in EOS
     finish, the best others stay live.
