@@ -191,15 +191,16 @@ class Aligner:
         Source:
             Jean et al. 2015, arXiv:1412.2007, section 3.3, and Luong et al. 2015, arXiv:1410.8206, section 3.3: the
             source word that an unknown word is aligned to takes its place. Deviations: there is no dictionary that
-            translates it first; punctuation around it is left out; and if the source piece is unknown too, that piece
-            alone is taken, since an unknown piece may be a part of a word.
+            translates it first; punctuation around it is left out; and where pieces of the source are unknown too, it
+            is of these that the one with the largest weight is taken, and alone, since it may be a part of a word.
         """
         words = SourceWords.of(self._bundle.source_tokenizer, part.text, spaced=self._source_spaced)
-        sources = {target: source for source, target in hard_alignment(weights, ids, self._special.eos)}
+        special = self._bundle.source_tokenizer.special
+        unknown = [at for at, id_ in enumerate(part.source) if id_ == special.unk != special.eos]
         surfaces = self._bundle.target_tokenizer.surfaces(ids)
         for place in self._unknown(ids):
-            unknown = part.source[sources[place]] == self._bundle.source_tokenizer.special.unk
-            surfaces[place] = words.copied(part.first + sources[place], part=unknown)
+            source = max(unknown or range(len(part.source) - 1), key=weights[place].__getitem__)
+            surfaces[place] = words.copied(part.first + source, part=bool(unknown))
         return "".join(surfaces).strip().replace("\n", " ").replace("\r", " ")
 
     def of_line(self, line: SourceLine, candidates: Sequence[Candidate], decode: DecodeConfig) -> tuple[Candidate, ...]:
