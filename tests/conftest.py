@@ -17,16 +17,22 @@ import torch
 
 from seq2seq.bundle import Bundle, save_bundle
 from seq2seq.config import (
+    Accelerator,
     Activation,
     Architecture,
     AttentionBias,
+    DataConfig,
+    DecodeConfig,
     ModelConfig,
     NormKind,
     NormPlacement,
+    OptimConfig,
     PositionKind,
     RopeConfig,
     RopeScaling,
     TokenizerConfig,
+    TrainConfig,
+    TrainerConfig,
     Tying,
 )
 from seq2seq.models import Transformer, build_model
@@ -122,6 +128,35 @@ def copy_corpus(tmp_path: Path) -> tuple[Path, Path]:
     for path in paths:
         path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
     return paths
+
+
+@pytest.fixture
+def small_run(copy_corpus: tuple[Path, Path]) -> Callable[..., TrainConfig]:
+    """Gives the options of a run on the copied lines that takes a second, some changed, by the names of their groups.
+
+    `small_run(data={"batch_tokens": 60}, trainer={"max_steps": 10})`
+    """
+    base = TrainConfig(
+        model=ModelConfig(d_model=16, num_heads=2, d_ff=24, num_encoder_layers=1, num_decoder_layers=1),
+        data=DataConfig(
+            train_source=str(copy_corpus[0]),
+            train_target=str(copy_corpus[1]),
+            valid_size=5,
+            max_length=64,
+            tokenizer=TokenizerConfig(vocab_size=280),
+        ),
+        optim=OptimConfig(warmup_steps=5),
+        decode=DecodeConfig(beam_size=1, max_length=4),
+        trainer=TrainerConfig(
+            max_steps=10, log_every=3, num_samples=0, accelerator=Accelerator.cpu, num_threads=1, report=False
+        ),
+    )
+
+    def changed(**groups: dict[str, object]) -> TrainConfig:
+        parts = {name: dataclasses.replace(getattr(base, name), **values) for name, values in groups.items()}
+        return dataclasses.replace(base, **parts)
+
+    return changed
 
 
 @pytest.fixture(scope="session")

@@ -13,17 +13,6 @@ from typer.testing import CliRunner
 
 from seq2seq.bundle import load_bundle
 from seq2seq.cli.app import app
-from seq2seq.config import (
-    Accelerator,
-    DataConfig,
-    DecodeConfig,
-    ModelConfig,
-    OptimConfig,
-    ScheduledSamplingConfig,
-    TokenizerConfig,
-    TrainConfig,
-    TrainerConfig,
-)
 from seq2seq.training.averaging import checkpoint_weights, read_checkpoint
 from seq2seq.training.fit import fit
 from seq2seq.training.interruption import Interrupted
@@ -42,31 +31,12 @@ def _quiet_python(monkeypatch):
 
 
 @pytest.fixture
-def config(copy_corpus):
+def config(small_run):
     """180 pairs, two batches a step, about 10 steps an epoch."""
-    return TrainConfig(
-        model=ModelConfig(d_model=16, num_heads=2, d_ff=24, num_encoder_layers=1, num_decoder_layers=1),
-        data=DataConfig(
-            train_source=str(copy_corpus[0]),
-            train_target=str(copy_corpus[1]),
-            valid_size=5,
-            batch_tokens=90,
-            max_length=64,
-            tokenizer=TokenizerConfig(vocab_size=280),
-        ),
-        optim=OptimConfig(warmup_steps=5),
-        scheduled_sampling=ScheduledSamplingConfig(rate=0.5, end_step=30),
-        decode=DecodeConfig(beam_size=1, max_length=4),
-        trainer=TrainerConfig(
-            max_epochs=1,
-            accumulate=2,
-            log_every=3,
-            num_samples=0,
-            average_last=0,
-            accelerator=Accelerator.cpu,
-            num_threads=1,
-            report=False,
-        ),
+    return small_run(
+        data={"batch_tokens": 90},
+        scheduled_sampling={"rate": 0.5, "end_step": 30},
+        trainer={"max_steps": None, "max_epochs": 1, "accumulate": 2, "average_last": 0},
     )
 
 

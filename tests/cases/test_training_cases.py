@@ -10,17 +10,10 @@ from pytorch_lightning import Callback
 
 from seq2seq.bundle import load_bundle
 from seq2seq.config import (
-    Accelerator,
-    DataConfig,
-    DecodeConfig,
     Direction,
-    ModelConfig,
-    OptimConfig,
     OptimizerKind,
     ScheduleKind,
     TokenizerConfig,
-    TrainConfig,
-    TrainerConfig,
     Tying,
 )
 from seq2seq.nn.attention import attention_weights
@@ -32,29 +25,17 @@ from seq2seq.training.schedule import noam_lr
 
 
 @pytest.fixture
-def config(copy_corpus):
+def config(small_run):
     """A run that takes a second."""
-    return TrainConfig(
-        model=ModelConfig(d_model=16, num_heads=2, d_ff=24, num_encoder_layers=1, num_decoder_layers=1),
-        data=DataConfig(
-            train_source=str(copy_corpus[0]),
-            train_target=str(copy_corpus[1]),
-            valid_size=5,
-            batch_tokens=60,
-            max_length=40,
-            tokenizer=TokenizerConfig(vocab_size=26, byte_fallback=False),
-        ),
-        optim=OptimConfig(warmup_steps=10),
-        decode=DecodeConfig(beam_size=1, max_length=3),
-        trainer=TrainerConfig(
-            max_steps=10,
-            validate_every=50,
-            log_every=1,
-            num_samples=0,
-            accelerator=Accelerator.cpu,
-            num_threads=1,
-            report=False,
-        ),
+    return small_run(
+        data={
+            "batch_tokens": 60,
+            "max_length": 40,
+            "tokenizer": TokenizerConfig(vocab_size=26, byte_fallback=False),
+        },
+        optim={"warmup_steps": 10},
+        decode={"max_length": 3},
+        trainer={"max_steps": 10, "validate_every": 50, "log_every": 1},
     )
 
 

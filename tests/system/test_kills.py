@@ -17,15 +17,8 @@ from pathlib import Path
 import pytest
 
 from seq2seq.config import (
-    Accelerator,
-    DataConfig,
-    DecodeConfig,
-    ModelConfig,
-    OptimConfig,
-    ScheduledSamplingConfig,
     TokenizerConfig,
     TrainConfig,
-    TrainerConfig,
     to_dict,
 )
 from seq2seq.training.checkpoint_io import is_sound
@@ -45,32 +38,12 @@ def _quiet_python(monkeypatch):
 
 
 @pytest.fixture
-def config(copy_corpus):
+def config(small_run):
     """A tiny model with dropout, sampled segmentations, scheduled sampling, and a checkpoint every other step."""
-    return TrainConfig(
-        model=ModelConfig(d_model=16, num_heads=2, d_ff=24, num_encoder_layers=1, num_decoder_layers=1),
-        data=DataConfig(
-            train_source=str(copy_corpus[0]),
-            train_target=str(copy_corpus[1]),
-            valid_size=5,
-            batch_tokens=160,
-            max_length=64,
-            tokenizer=TokenizerConfig(vocab_size=280, sampling_alpha=0.3),
-        ),
-        optim=OptimConfig(warmup_steps=5),
-        scheduled_sampling=ScheduledSamplingConfig(rate=0.5, end_step=30),
-        decode=DecodeConfig(beam_size=1, max_length=4),
-        trainer=TrainerConfig(
-            max_steps=60,
-            validate_every=2,
-            log_every=3,
-            keep_best=2,
-            average_last=2,
-            num_samples=1,
-            accelerator=Accelerator.cpu,
-            num_threads=1,
-            report=False,
-        ),
+    return small_run(
+        data={"batch_tokens": 160, "tokenizer": TokenizerConfig(vocab_size=280, sampling_alpha=0.3)},
+        scheduled_sampling={"rate": 0.5, "end_step": 30},
+        trainer={"max_steps": 60, "validate_every": 2, "keep_best": 2, "average_last": 2, "num_samples": 1},
     )
 
 
