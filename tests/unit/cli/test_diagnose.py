@@ -172,7 +172,7 @@ def test_it_is_told_whether_the_search_or_the_model_is_to_blame():
     report = as_text(found, 1)
     assert "  the reference scores higher in 1 of 4 lines (25.0 %)\n    line 8\n      found  -0.9000  a b c" in report
     found = diagnosis("a b c d e f g h", texts, errors={"reference": SearchErrors([], 4)})
-    assert "in 4 of 4 lines the model prefers what was found to the reference" in advice(found)[1]
+    assert "in 4 of 4 lines the model scores the reference no higher than what was found" in advice(found)[1]
 
 
 def test_each_fault_has_its_remedy_and_is_shown_with_the_number_of_its_line():
