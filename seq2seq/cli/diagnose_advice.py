@@ -88,8 +88,8 @@ def _search(found: Diagnosis) -> Iterator[str]:
         )
     else:
         yield (
-            f"in {total - count} of {total} lines the model scores the reference no higher than what was found: no search "
-            "mends what is wrong there, only another model does"
+            f"in {total - count} of {total} lines the model scores the reference no higher than what was found: no "
+            "search mends what is wrong there, only another model does"
         )
 
 
