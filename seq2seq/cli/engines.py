@@ -158,6 +158,7 @@ def load_engine(
         )
     from seq2seq.bundle import load_bundle
     from seq2seq.models.quantized import check_machine, compute_in
+    from seq2seq.models.turned import keep_turned
     from seq2seq.nn.device import find_device
     from seq2seq.translator import Translator
 
@@ -167,6 +168,7 @@ def load_engine(
     bundles = [load_bundle(one, device) for one in (model, *(options.ensemble or []))]
     for bundle in bundles:
         compute_in(bundle.model, compute)
+        keep_turned(bundle.model)
     bundles[0] = replace(bundles[0], decode=decode)
     return Translator(bundles, weights=options.numbers(), average=options.average)
 

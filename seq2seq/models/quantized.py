@@ -15,6 +15,7 @@ from torch.nn.functional import linear
 
 from seq2seq.config import Compute
 from seq2seq.models.transformer import Transformer
+from seq2seq.models.turned import TurnedLinear
 from seq2seq.shapes import Float, Int, Tensor
 
 
@@ -36,7 +37,7 @@ def compute_in(model: Transformer, compute: Compute) -> None:
     model.requires_grad_(False)
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
-            if isinstance(child, nn.Linear):
+            if isinstance(child, (nn.Linear, TurnedLinear)):
                 setattr(module, name, layer(child.weight, child.bias))
     # the matrix stays beside it, where ids are looked up in it
     model.projection = layer(model.output, model.output_bias)

@@ -8,6 +8,7 @@ from seq2seq.config import Compute
 from seq2seq.models import quantized
 from seq2seq.models.narrowed import Narrowed
 from seq2seq.models.quantized import BFloat16Linear, Int8Linear, check_machine, compute_in
+from seq2seq.models.turned import TurnedLinear, keep_turned
 
 N, K = 12, 24
 
@@ -119,6 +120,16 @@ def test_logits_are_close_and_every_layer_is_replaced(model, compute):
     torch.testing.assert_close(model.projected_onto(torch.tensor([3, 8]))(hidden), logits[:, [3, 8]])
     narrow = Narrowed(model, torch.ones(2, logits.shape[1], dtype=torch.bool))
     torch.testing.assert_close(narrow.step(tgt[:, :1], narrow.start(src, valid))[0], logits)
+
+
+def test_a_model_that_keeps_its_matrices_in_two_forms_is_rounded_as_any_other(model):
+    twin = copy.deepcopy(model)
+    keep_turned(twin)
+    for one in (model, twin):
+        compute_in(one, Compute.int8)
+    assert not any(isinstance(module, TurnedLinear) for module in twin.modules())
+    src, tgt = torch.tensor([[4, 5, 6, 7, 2]]), torch.tensor([[1, 4, 5]])
+    torch.testing.assert_close(twin(src, src > 0, tgt), model(src, src > 0, tgt), rtol=0, atol=0)
 
 
 def test_float32_changes_nothing(model):
