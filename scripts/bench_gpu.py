@@ -13,7 +13,6 @@ there is no such GPU.
 """
 
 import argparse
-import json
 import random
 import sys
 import time
@@ -204,12 +203,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    args = options().parse_args()
-    try:
-        found = run(args)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
-    print(json.dumps(found, indent=2))
+    measuring.print_found(options(), run)
 
 
 if __name__ == "__main__":

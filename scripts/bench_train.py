@@ -17,7 +17,6 @@ vocabulary, to see what it costs: the third command is how memory is compared.
 """
 
 import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -227,12 +226,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    args = options().parse_args()
-    try:
-        found = run(args)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
-    print(json.dumps(found, indent=2))
+    measuring.print_found(options(), run)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ the help and the first translation are there, and with --profile where the time 
 """
 
 import argparse
-import json
 import sys
 import tempfile
 from pathlib import Path
@@ -224,12 +223,7 @@ def said(found: Round) -> str:
 
 
 def main() -> None:
-    args = options().parse_args()
-    try:
-        found = run(args)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
-    print(json.dumps(found, indent=2))
+    measuring.print_found(options(), run)
 
 
 if __name__ == "__main__":

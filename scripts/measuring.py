@@ -1,6 +1,7 @@
 """What the benchmarks share: a fresh process for each round, medians, memory, and a description of the machine."""
 
 import argparse
+import json
 import multiprocessing
 import os
 import platform
@@ -68,6 +69,16 @@ def machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "load_1_minute": round(os.getloadavg()[0], 2),
     }
+
+
+def print_found(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], dict[str, Any]]) -> None:
+    """Run a benchmark with the options typed and print what it finds as JSON; a user's mistake ends it in one line."""
+    args = parser.parse_args()
+    try:
+        found = run(args)
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+    print(json.dumps(found, indent=2))
 
 
 def at_least_one(text: str) -> int:
