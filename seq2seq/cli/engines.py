@@ -157,8 +157,8 @@ def load_engine(
             details=details,
         )
     from seq2seq.bundle import load_bundle
+    from seq2seq.models.decoding import prepare_for_decoding
     from seq2seq.models.quantized import check_machine, compute_in
-    from seq2seq.models.turned import keep_turned
     from seq2seq.nn.device import find_device
     from seq2seq.translator import Translator
 
@@ -168,7 +168,7 @@ def load_engine(
     bundles = [load_bundle(one, device) for one in (model, *(options.ensemble or []))]
     for bundle in bundles:
         compute_in(bundle.model, compute)
-        keep_turned(bundle.model)
+        prepare_for_decoding(bundle.model)
     bundles[0] = replace(bundles[0], decode=decode)
     return Translator(bundles, weights=options.numbers(), average=options.average)
 

@@ -6,6 +6,7 @@ from torch import nn
 
 from seq2seq.models.decoder import Decoder
 from seq2seq.models.encoder import Encoder
+from seq2seq.models.lean import LeanDecoder
 from seq2seq.models.transformer import AttentionMaps, Transformer
 from seq2seq.nn.block import CrossBlock
 from seq2seq.nn.cache import CausalState, DecoderState, KeyValue
@@ -26,9 +27,14 @@ class EncoderDecoder(Transformer):
         output: The [V, D] matrix that gives logits.
         output_bias: Added to the logits; None without, as in the paper.
 
+    Attributes:
+        lean: Does the decoder's steps in its place; set where a model only decodes.
+
     Source:
         Vaswani et al. 2017, arXiv:1706.03762, section 3.
     """
+
+    lean: LeanDecoder | None = None
 
     def __init__(
         self, encoder: Encoder, decoder: Decoder, output: nn.Parameter, output_bias: nn.Parameter | None = None
@@ -71,7 +77,8 @@ class EncoderDecoder(Transformer):
     ) -> tuple[Float[Tensor, "R D"], DecoderState]:
         """The output at the last of the given pieces, and the state with them added. The old state is used up."""
         assert isinstance(state, DecoderState)
-        hidden, state = self.decoder.step(tokens, state)
+        lean = self.lean if tokens.shape[1] == 1 and state.attended is None else None
+        hidden, state = (self.decoder if lean is None else lean).step(tokens, state)
         return hidden[:, -1], state
 
     @property

@@ -189,7 +189,8 @@ class History:
     def after(self, cache: Cache, num_positions: int, mask: Bool[Tensor, "#B 1 Q C"] | None) -> "History":
         """The history when the next T positions of every row have been put into the cache, under this mask."""
         if self.seen is None:
-            return replace(self, cache=replace(cache, length=cache.length + num_positions))
+            cache = Cache(cache.num_layers, cache.num_sentences, cache.length + num_positions, cache.buffer)
+            return History(cache, None, self.layout, self.places, self.fixed)
         assert mask is not None
         seen = mask[:, 0, num_positions - 1 :: num_positions]
         return replace(self, cache=replace(cache, length=seen.shape[2]), seen=seen)

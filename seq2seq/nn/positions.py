@@ -76,10 +76,15 @@ class SinusoidalPositions(nn.Module):
 
     def forward(self, x: Float[Tensor, "B T D"], places: Places) -> Float[Tensor, "B T D"]:
         """The vectors with their positions added, in the precision of `x`."""
-        if places.end > self.table.shape[0] or self.table.dtype != x.dtype or self.table.device != x.device:
-            rows = max(self.table.shape[0], -(-places.end // GROWTH) * GROWTH)
-            self.table = sinusoids(rows, self.d_model, self.halves).to(x.dtype).to(x.device)
-        return x + embedding(places.index, self.table)  # many times faster than indexing
+        return x + embedding(places.index, self.until(places.end, x))  # many times faster than indexing
+
+    def until(self, end: int, like: Tensor) -> Float[Tensor, "T D"]:
+        """The sinusoids of at least so many positions, on the device and in the precision of `like`."""
+        table = self.table
+        if end > table.shape[0] or table.dtype != like.dtype or table.device != like.device:
+            rows = max(table.shape[0], -(-end // GROWTH) * GROWTH)
+            self.table = table = sinusoids(rows, self.d_model, self.halves).to(like.dtype).to(like.device)
+        return table
 
 
 class LearnedPositions(nn.Module):
@@ -104,8 +109,16 @@ class LearnedPositions(nn.Module):
             ValueError: if a position is beyond the table.
         """
         if places.end > self.table.num_embeddings:
-            check_positions(int(places.index.max()) + 1 if places.index.numel() else 0, self.table.num_embeddings)
+            self.check(int(places.index.max()) + 1 if places.index.numel() else 0)
         return x + self.table(places.index)
+
+    def check(self, length: int) -> None:
+        """Refuse a sequence that is longer than the table.
+
+        Raises:
+            ValueError: with both lengths.
+        """
+        check_positions(length, self.table.num_embeddings)
 
 
 def check_positions(length: int, max_positions: int) -> None:

@@ -12,7 +12,7 @@ from seq2seq.search.hypotheses import FinishedPool, Hypothesis, Identity, Search
 from seq2seq.search.length_penalty import LengthPenalty
 from seq2seq.search.progress import Bonus, Progress
 from seq2seq.search.rules import Rows, Rule, build_rules
-from seq2seq.search.step import Scores, State, StepFunction, move_into, next_scores, top_pieces
+from seq2seq.search.step import Scores, State, StepFunction, is_end, move_into, next_scores, top_pieces
 from seq2seq.shapes import Bool, Float, Int, Tensor
 
 
@@ -182,7 +182,7 @@ class _Search:
 
     def _ended(self, found: Candidates, live: _Live) -> tuple[Bool[np.ndarray, "B M"], Bool[np.ndarray, "B M"]]:
         """Which candidates are at their end, and which of them by the stop test."""
-        ended = np.isin(found.pieces, self._limits.ends)
+        ended = is_end(found.pieces, self._limits)
         stopped = np.zeros_like(ended)
         if self._stop is not None:
             for place, at in np.argwhere((found.log_probs > -np.inf) & ~ended).tolist():

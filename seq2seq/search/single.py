@@ -9,7 +9,7 @@ import torch
 from seq2seq.search.hypotheses import Hypothesis, SearchLimits, StopTest, dead_end, finished
 from seq2seq.search.length_penalty import LengthPenalty
 from seq2seq.search.rules import Rows, Rule, build_rules
-from seq2seq.search.step import State, StepFunction, move_into, next_scores
+from seq2seq.search.step import State, StepFunction, is_end, move_into, next_scores
 from seq2seq.shapes import Bool, Float, Int, Tensor
 
 Choice = Callable[[Rows, Float[Tensor, "R V"]], Int[np.ndarray, "R 1"]]
@@ -66,10 +66,12 @@ def grow(
         rows = Rows(torch.from_numpy(sentences), torch.from_numpy(ids))
         scores, state = next_scores(step, tokens, state, rows=rows, rules=rules, edits=edits, limits=limits)
         pieces = choose(rows, scores.logits)
-        for row in np.flatnonzero(scores.log_probs(pieces)[:, 0] == -np.inf).tolist():
+        values = scores.log_probs(pieces)
+        for row in np.flatnonzero(values == -np.inf).tolist():
             raise dead_end(int(sentences[row]))
         ids = np.concatenate([ids, pieces], axis=1)
-        token_log_probs = np.concatenate([token_log_probs, scores.own_log_probs(pieces)], axis=1)
+        own = scores.own_log_probs(pieces) if scores.edited else values
+        token_log_probs = np.concatenate([token_log_probs, own], axis=1)
         ended, stopped = _ends(sentences, ids, limits, stop)
         results: dict[int, Hypothesis] = {}
         for row in np.flatnonzero(ended).tolist():
@@ -104,7 +106,7 @@ def _ends(
     sentences: Int[np.ndarray, " R"], ids: Int[np.ndarray, "R t"], limits: SearchLimits, stop: StopTest | None
 ) -> tuple[Bool[np.ndarray, " R"], Bool[np.ndarray, " R"]]:
     """Which rows have come to their end, and which of them by the stop test."""
-    ended = np.isin(ids[:, -1], limits.ends)
+    ended = is_end(ids[:, -1], limits)
     stopped = np.zeros_like(ended)
     if stop is not None:
         for row in np.flatnonzero(~ended).tolist():

@@ -9,7 +9,7 @@ import torch
 
 from seq2seq.search.hypotheses import SearchLimits
 from seq2seq.search.rules import Rows, Rule
-from seq2seq.shapes import Float, Int, Tensor
+from seq2seq.shapes import Bool, Float, Int, Tensor
 
 # typing.Self would do if the checks of annotations in the tests understood it in methods.
 Same = TypeVar("Same")
@@ -205,6 +205,14 @@ def _lowest_ids(whole: Float[np.ndarray, "N V"], best: Float[np.ndarray, "N n"])
     chosen = (whole > last) | (shared & (shared.cumsum(axis=-1) <= room))
     lowest: np.ndarray = chosen.nonzero()[1].reshape(best.shape)
     return lowest
+
+
+def is_end(pieces: Int[np.ndarray, "*shape"], limits: SearchLimits) -> Bool[np.ndarray, "*shape"]:
+    """Which pieces end a hypothesis."""
+    if len(limits.ends) > 1:
+        return np.isin(pieces, limits.ends)
+    ended: np.ndarray = pieces == limits.eos  # many times faster
+    return ended
 
 
 def move_into(parents: Int[np.ndarray, " R2"], num_old: int) -> Int[np.ndarray, " R2"]:

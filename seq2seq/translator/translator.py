@@ -8,9 +8,9 @@ import torch
 from seq2seq.bundle import Bundle, load_bundle
 from seq2seq.config import Average, Compute, DecodeConfig, Utility
 from seq2seq.models import Ensemble, Transformer
+from seq2seq.models.decoding import prepare_for_decoding
 from seq2seq.models.ensemble import normalized
 from seq2seq.models.quantized import check_machine, compute_in
-from seq2seq.models.turned import keep_turned
 from seq2seq.nn.device import evaluation, find_device
 from seq2seq.search.hypotheses import Hypothesis
 from seq2seq.text.lines import is_blank
@@ -94,7 +94,7 @@ class Translator(LineTranslator):
         bundles = [load_bundle(one, find_device(device)) for one in paths]
         for bundle in bundles:
             compute_in(bundle.model, compute)
-            keep_turned(bundle.model)
+            prepare_for_decoding(bundle.model)
         return cls(bundles, weights=weights, average=average)
 
     @property

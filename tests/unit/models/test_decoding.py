@@ -1,4 +1,4 @@
-"""seq2seq.models.turned: the same products from a matrix that is kept in both forms."""
+"""seq2seq.models.decoding: the same products from a matrix that is kept in both forms."""
 
 import copy
 
@@ -8,8 +8,8 @@ from torch.nn.functional import linear
 
 from seq2seq.config import Architecture, ModelConfig, Tying
 from seq2seq.models import build_model
-from seq2seq.models import turned as module
-from seq2seq.models.turned import FEW, TurnedLinear, keep_turned
+from seq2seq.models import decoding as module
+from seq2seq.models.decoding import FEW, TurnedLinear, prepare_for_decoding
 
 V, B, S, T = 13, 2, 5, 3
 
@@ -33,7 +33,7 @@ def test_a_model_with_turned_matrices_computes_the_same_for_few_rows_and_for_man
     tgt_in = torch.randint(4, V, (sentences, T))
     expected = model(src, valid, tgt_in)
     names = list(model.state_dict())
-    keep_turned(model)
+    prepare_for_decoding(model)
     assert sum(isinstance(part, TurnedLinear) for part in model.modules()) > 3
     torch.testing.assert_close(model(src, valid, tgt_in), expected)
     pieces = torch.tensor([2, 7, 9])
@@ -44,7 +44,7 @@ def test_a_model_with_turned_matrices_computes_the_same_for_few_rows_and_for_man
 
 
 def test_weights_that_change_or_move_are_followed(model):
-    keep_turned(model)
+    prepare_for_decoding(model)
     layer = next(part for part in model.modules() if isinstance(part, TurnedLinear))
     x = torch.randn(3, layer.weight.shape[1])
     layer(x)
@@ -57,8 +57,8 @@ def test_weights_that_change_or_move_are_followed(model):
 
 
 def test_other_precisions_and_large_models_are_left_alone(model, monkeypatch):
-    keep_turned(model.double())
+    prepare_for_decoding(model.double())
     assert not any(isinstance(part, TurnedLinear) for part in model.modules())
     monkeypatch.setattr(module, "MOST_WEIGHTS", 100)
-    keep_turned(model.float())
+    prepare_for_decoding(model.float())
     assert model.projection is None

@@ -8,6 +8,8 @@ import torch
 from torch import nn
 from torch.nn.functional import linear
 
+from seq2seq.models.encoder_decoder import EncoderDecoder
+from seq2seq.models.lean import LeanDecoder
 from seq2seq.models.transformer import Transformer
 from seq2seq.shapes import Float, Int, Tensor
 
@@ -18,8 +20,15 @@ MOST_WEIGHTS = 100_000_000
 """Models with more weights do not keep them twice."""
 
 
-def keep_turned(model: Transformer) -> None:
-    """Let a model in float32 on a CPU keep its matrices in both forms from now on. For decoding only, and for good."""
+def prepare_for_decoding(model: Transformer) -> None:
+    """Let a model decode as fast as it can from now on. For decoding only, and for good."""
+    _keep_turned(model)
+    if isinstance(model, EncoderDecoder) and LeanDecoder.suits(model.decoder):
+        model.lean = LeanDecoder(model.decoder)
+
+
+def _keep_turned(model: Transformer) -> None:
+    """Let a model in float32 on a CPU keep its matrices in both forms."""
     if model.output.device.type != "cpu" or model.output.dtype is not torch.float32 or model.projection is not None:
         return
     if model.num_parameters() > MOST_WEIGHTS:
