@@ -186,7 +186,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
         patience = 1.0 if args.beam_size > 1 else None
         given = {"beam_size": args.beam_size, "patience": patience, "max_length": args.max_length}
-        found["profile"] = measuring.in_fresh_process(decode_profile, args.model, args.threads, lines, given)
+        found["profile"] = measuring.in_fresh_process(decode_profile, args.model, lines, given)
     missing = plan.missing | ({"steps": found.pop("missing")} if "missing" in found else {})
     return {
         "benchmark": "translate",

@@ -122,19 +122,18 @@ def kind_of(name: str) -> str:
     return next((kind for kind, names in _KINDS.items() if short in names), "other_operators")
 
 
-def decode_profile(bundle: str, threads: int, lines: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
+def decode_profile(bundle: str, lines: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
     """Shares of the time of a batched search: matrix products, attention, selection, cache, other operators, Python.
 
-    Python is what is left of the wall clock, NumPy and all bookkeeping of the search among it; the profiler makes it
-    more than it is, by `profiler_slowdown` for all together.
+    It is that of one thread, as the profiler sees no others. Python is what is left of the wall clock, NumPy and all
+    bookkeeping of the search among it; the profiler makes it more than it is, by `profiler_slowdown` for all together.
 
     Args:
         bundle: The model's folder.
-        threads: CPU threads.
         lines: What is translated.
         options: Values of `DecodeConfig`.
     """
-    torch.set_num_threads(threads)
+    torch.set_num_threads(1)
     translator = Translator.load(bundle, "cpu")
     decode = DecodeConfig(**options)
     translator.translate(lines, decode)

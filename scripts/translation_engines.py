@@ -50,21 +50,23 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Ours:
-    """This package's own engine, with all pieces or with those of the bundle's shortlist."""
+    """This package's own engine: with all pieces or those of the bundle's shortlist, in float32 or other numbers."""
 
     bundle: str
     threads: int
     device: str = "cpu"
     batch_tokens: int | None = None
     shortlist: bool = False
+    compute: str = "float32"
 
     def load(self) -> Engine:
         import torch
 
+        from seq2seq.config import Compute
         from seq2seq.translator import Translator
 
         torch.set_num_threads(self.threads)
-        return _Own(Translator.load(self.bundle, self.device), self)
+        return _Own(Translator.load(self.bundle, self.device, compute=Compute[self.compute]), self)
 
 
 @dataclass(frozen=True)

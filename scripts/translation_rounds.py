@@ -71,6 +71,12 @@ class Plan:
             self.wanted["shortlist"] = replace(ours, shortlist=True)
         else:
             self.missing["shortlist"] = "the bundle has no shortlist; make one with seq2seq data shortlist"
+        try:
+            check_int8(args.device)
+        except ValueError as error:
+            self.missing["int8"] = str(error)
+        else:
+            self.wanted["int8"] = replace(ours, compute="int8")
         self._choose_ctranslate2()
         if self._has("hugging_face", "hugging_face"):
             folder = args.hugging_face or self._converted("hugging_face", None)
@@ -124,6 +130,7 @@ class Plan:
             found += [
                 Ratio(backend, f"batch_{name}", "ctranslate2_int8", engine="backend_int8"),
                 Ratio(f"ratio_shortlist_{name}", f"batch_{name}", "ctranslate2", engine="shortlist"),
+                Ratio(f"ratio_int8_{name}", f"batch_{name}", "ctranslate2", engine="int8"),
                 Ratio(f"ratio_hugging_face_{name}", f"batch_{name}", "hugging_face"),
             ]
         peers = dict.fromkeys(["joeynmt", *(name for name, _ in self.args.peer_command)])
@@ -142,6 +149,20 @@ class Plan:
     def lines_of(self, mode: str) -> list[str]:
         """What is translated in a mode."""
         return self.lines[: self.args.one_by_one] if mode.startswith("single") else self.lines
+
+
+def check_int8(device: str) -> None:
+    """Refuse a machine on which this package does not compute with 8-bit integers.
+
+    Raises:
+        ValueError: saying why.
+    """
+    from seq2seq.config import Compute
+    from seq2seq.models.quantized import check_machine
+
+    if device != "cpu":
+        raise ValueError("compute=int8 is for CPUs; give --device cpu")
+    check_machine(Compute.int8)
 
 
 def convert(bundle: str, folder: str, kind: str | None) -> None:
