@@ -88,12 +88,16 @@ class LazyCommands(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = {name: _Listed(name, help=help_) for name, (_, _, help_) in COMMANDS.items()} | self.commands
+        listed: dict[str, Any] = {name: _Listed(name, help=help_) for name, (_, _, help_) in COMMANDS.items()}
+        self.commands = {**listed, **self.commands}
 
     def resolve_command(self, ctx: Any, args: Any) -> Any:
         """The command that is called, and what is left of the words."""
         name, command, rest = super().resolve_command(ctx, args)
-        return name, load(name) if isinstance(command, _Listed) else command, rest
+        if isinstance(command, _Listed):
+            assert name is not None, "what was found has a name"
+            command = load(name)
+        return name, command, rest
 
 
 def load(name: str) -> Any:

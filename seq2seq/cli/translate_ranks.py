@@ -96,14 +96,14 @@ def own_options(options: EngineOptions, told: EngineOptions | None = None) -> En
 
 def _store() -> Any:
     """What the processes find one another by."""
-    from torch import distributed
+    from torch.distributed.rendezvous import rendezvous
 
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         if name not in os.environ:
             raise ValueError(
                 f"{name} is not in the environment, by which the processes find one another; start them with torchrun"
             )
-    store, _, _ = next(iter(distributed.rendezvous("env://", timeout=PATIENCE)))
+    store, _, _ = next(iter(rendezvous("env://", timeout=PATIENCE)))
     return store
 
 

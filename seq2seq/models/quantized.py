@@ -14,8 +14,8 @@ from torch import nn
 from torch.nn.functional import linear
 
 from seq2seq.config import Compute
+from seq2seq.models.decoding import TurnedLinear
 from seq2seq.models.transformer import Transformer
-from seq2seq.models.turned import TurnedLinear
 from seq2seq.shapes import Float, Int, Tensor
 
 

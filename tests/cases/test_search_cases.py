@@ -189,7 +189,7 @@ def test_b3_a_finished_hypothesis_is_not_overwritten_by_a_sentence_that_runs_on(
 
 
 def overtaken(sentence: int, so_far: tuple[int, ...]) -> Probabilities:
-    """A leads after the first step; after the second, both of B's continuations do. Each history ends in its own way."""
+    """A leads after the first step; after the second, both of B's continuations do. Each has its own end."""
     if so_far == ():
         return {A: 0.6, B: 0.4}
     if len(so_far) == 1:

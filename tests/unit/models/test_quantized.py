@@ -6,9 +6,9 @@ from torch.nn.functional import linear
 
 from seq2seq.config import Compute
 from seq2seq.models import quantized
+from seq2seq.models.decoding import TurnedLinear, prepare_for_decoding
 from seq2seq.models.narrowed import Narrowed
 from seq2seq.models.quantized import BFloat16Linear, Int8Linear, check_machine, compute_in
-from seq2seq.models.turned import TurnedLinear, keep_turned
 
 N, K = 12, 24
 
@@ -124,7 +124,7 @@ def test_logits_are_close_and_every_layer_is_replaced(model, compute):
 
 def test_a_model_that_keeps_its_matrices_in_two_forms_is_rounded_as_any_other(model):
     twin = copy.deepcopy(model)
-    keep_turned(twin)
+    prepare_for_decoding(twin)
     for one in (model, twin):
         compute_in(one, Compute.int8)
     assert not any(isinstance(module, TurnedLinear) for module in twin.modules())
