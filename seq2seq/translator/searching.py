@@ -91,7 +91,10 @@ def search(
             bonus=rules.bonus if rules.bonus is None or narrow is None else of_model(rules.bonus),
             device=device,
         )
-    return [[replace(one, ids=vocabulary.ids(one.ids)) for one in found] for found in hypotheses]
+    return [
+        [replace(one, ids=vocabulary.ids(one.ids), hit_limit=one.hit_limit and not part.forced) for one in found]
+        for part, found in zip(parts, hypotheses, strict=True)
+    ]
 
 
 def _limits(
