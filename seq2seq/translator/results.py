@@ -24,7 +24,8 @@ class Candidate:
     ids: tuple[int, ...]
     """Ids of `tokens`."""
     token_log_probs: tuple[float, ...]
-    """Log-probability of each piece, given the ones before and the source, in nats."""
+    """Log-probability of each piece, given the ones before and the source, in nats; with `decode.shortlist` among the
+    pieces of the sentence's shortlist."""
     hit_limit: bool
     """Whether the end was forced because the translation had reached its maximum length."""
     utility: float | None = None
