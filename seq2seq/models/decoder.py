@@ -6,7 +6,7 @@ from seq2seq.models.stack import Stack
 from seq2seq.nn.block import CrossBlock
 from seq2seq.nn.cache import Cache, DecoderState, History
 from seq2seq.nn.embedding import Mixture
-from seq2seq.nn.masks import additive, padding_mask
+from seq2seq.nn.masks import padding_mask
 from seq2seq.nn.positions import Places
 from seq2seq.nn.rotary import Rotation
 from seq2seq.nn.varlen import PackedMask
@@ -62,15 +62,14 @@ class Decoder(Stack[CrossBlock]):
         places = Places.span(state.length, end, tokens.device)
         x = self.embedding(tokens, places)
         rotation = self.rotation(places, x)
-        history, mask = state.history.prepare(*tokens.shape)
+        history, mask = state.history.prepare(len(tokens), tokens.shape[1], tokens.device)
         cache, layout, attended = history.cache, history.layout, state.attended
-        added = additive(mask, x.dtype)
         for number, (layer, source) in enumerate(zip(self.blocks(), state.cross_attention, strict=True)):
             if attended is not None and number == attended.layer:
                 attended = attended.plus(
-                    layer.step_weights(x, cache, number, added, source, state.cross_mask, layout, rotation)
+                    layer.step_weights(x, cache, number, mask, source, state.cross_mask, layout, rotation)
                 )
-            x, cache = layer.step(x, cache, number, added, source, state.cross_mask, layout, rotation)
+            x, cache = layer.step(x, cache, number, mask, source, state.cross_mask, layout, rotation)
         history = history.after(cache, tokens.shape[1], mask)
         return self.final_norm(x), replace(state, history=history, length=end, attended=attended)
 

@@ -27,7 +27,7 @@ from seq2seq.nn.attention import attention_weights
 from seq2seq.nn.block import Block
 from seq2seq.nn.cache import Cache, CausalState, DecoderState, History
 from seq2seq.nn.embedding import Mixture
-from seq2seq.nn.masks import additive, document_mask, padding_mask, prefix_mask
+from seq2seq.nn.masks import document_mask, padding_mask, prefix_mask
 from seq2seq.nn.positions import Places
 from seq2seq.nn.varlen import PackedMask, Packing
 from seq2seq.shapes import Bool, Float, Int, Tensor
@@ -179,7 +179,7 @@ class DecoderOnly(Transformer):
         assert isinstance(state, CausalState)
         count = tokens.shape[1]
         index = state.next_place + Places.span(0, count, tokens.device).index
-        history, mask = state.history.prepare(*tokens.shape)
+        history, mask = state.history.prepare(len(tokens), tokens.shape[1], tokens.device)
         state = replace(state, history=history, length=state.length + count)
         hidden, cache, attended = self._extend(tokens, Places(index, state.length), mask, state)
         history = history.after(cache, count, mask)
@@ -196,13 +196,12 @@ class DecoderOnly(Transformer):
         x = self.decoder.embedding(ids, places)
         rotation = self.decoder.rotation(places, x)
         cache, layout, attended = state.history.cache, state.history.layout, state.attended
-        added = additive(mask, x.dtype)
         if rotation is not None and layout is not None:
             rotation = rotation.rows(layout.row_at)
         for number, block in enumerate(self.decoder.blocks()):
             if attended is not None and number == attended.layer:
                 attended = attended.plus(block.step_weights(x, cache, number, state.source_mask, layout, rotation))
-            x, cache = block.step(x, cache, number, added, layout, rotation)
+            x, cache = block.step(x, cache, number, mask, layout, rotation)
         return self.decoder.final_norm(x), cache, attended
 
     @property

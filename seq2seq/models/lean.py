@@ -52,7 +52,7 @@ class LeanDecoder:
 
     def step(self, tokens: Int[Tensor, "R 1"], state: DecoderState) -> tuple[Float[Tensor, "R 1 D"], DecoderState]:
         """The vectors of the next target position, and the state after it. The given state must not be used again."""
-        history, mask = state.history.prepare(len(tokens), 1)
+        history, mask = state.history.prepare(len(tokens), 1, tokens.device)
         x = self._embedded(tokens, state.length)
         cache, added = history.cache, additive(mask, x.dtype)
         for number, (layer, source) in enumerate(zip(self._layers, state.cross_attention, strict=True)):

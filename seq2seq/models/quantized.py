@@ -15,6 +15,8 @@ from torch.nn.functional import linear
 
 from seq2seq.config import Compute
 from seq2seq.models.decoding import TurnedLinear
+from seq2seq.models.encoder_decoder import EncoderDecoder
+from seq2seq.models.lean import LeanDecoder
 from seq2seq.models.transformer import Transformer
 from seq2seq.shapes import Float, Int, Tensor
 
@@ -41,6 +43,8 @@ def compute_in(model: Transformer, compute: Compute) -> None:
                 setattr(module, name, layer(child.weight, child.bias))
     # the matrix stays beside it, where ids are looked up in it
     model.projection = layer(model.output, model.output_bias)
+    if isinstance(model, EncoderDecoder) and model.lean is not None:
+        model.lean = LeanDecoder(model.decoder)  # the one before goes on with the layers before
 
 
 def check_machine(compute: Compute) -> None:

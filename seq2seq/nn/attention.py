@@ -226,7 +226,7 @@ class SelfAttention(_Attention):
         x: Float[Tensor, "R T D"],
         cache: Cache,
         layer: int,
-        mask: Bool[Tensor, "#B 1 #Q C"] | Float[Tensor, "#B 1 #Q C"] | None = None,
+        mask: Bool[Tensor, "#B 1 #Q C"] | None = None,
         layout: Layout | None = None,
         rotation: Rotation | None = None,
     ) -> tuple[Float[Tensor, "R T D"], Cache]:
@@ -238,8 +238,8 @@ class SelfAttention(_Attention):
             x: The new positions.
             cache: Keys and values so far.
             layer: Which of the cache's layers is this one's.
-            mask: Which of all entries, the new ones included, each new position may attend to, also as numbers that are
-                added to scores; None for all of them, which is right for one new position only.
+            mask: Which of all entries, the new ones included, each new position may attend to; None for all of them,
+                which is right for one new position only.
             layout: Where the rows stand by sentence; None for sentence by sentence, and equally many of each.
             rotation: Of the new positions, with rotary positions, as `layout` puts them.
 

@@ -162,7 +162,9 @@ class History:
     places: Tensor | None = None
     fixed: int = 0
 
-    def prepare(self, num_rows: int, num_positions: int) -> tuple["History", Bool[Tensor, "B 1 Q C"] | None]:
+    def prepare(
+        self, num_rows: int, num_positions: int, device: torch.device
+    ) -> tuple["History", Bool[Tensor, "#B 1 Q C"] | None]:
         """The history with room for the next T positions of every row, and which entries these see, themselves too.
 
         Returns:
@@ -178,10 +180,8 @@ class History:
         if history.seen is None:
             if num_positions == 1:
                 return history, None
-            device = None if self.cache.buffer is None else self.cache.buffer.device
             return history, causal_mask(num_positions, self.cache.length, device)
         old = history.seen.repeat_interleave(num_positions, 1)
-        device = old.device
         own = torch.eye(width, dtype=torch.bool, device=device)[:, None, :, None]
         new = (own & causal_mask(num_positions, device=device)[0, 0][:, None, :]).flatten(2, 3).flatten(0, 1)
         return history, torch.cat([old, new.expand(len(old), -1, -1)], 2)[:, None]

@@ -130,6 +130,10 @@ def test_a_model_that_keeps_its_matrices_in_two_forms_is_rounded_as_any_other(mo
     assert not any(isinstance(module, TurnedLinear) for module in twin.modules())
     src, tgt = torch.tensor([[4, 5, 6, 7, 2]]), torch.tensor([[1, 4, 5]])
     torch.testing.assert_close(twin(src, src > 0, tgt), model(src, src > 0, tgt), rtol=0, atol=0)
+    # a decode step has a function of its own, which must not go on with the layers before
+    first = torch.tensor([[1]])
+    found, expected = (one.step(first, one.start(src, src > 0))[0] for one in (twin, model))
+    torch.testing.assert_close(found, expected)
 
 
 def test_float32_changes_nothing(model):

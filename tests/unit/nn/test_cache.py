@@ -103,7 +103,7 @@ def seen_by(history, rows):
 
 def step(history, rows, counter):
     """Every row sees one more entry, with a number of its own."""
-    history, mask = history.prepare(len(rows.pasts), 1)
+    history, mask = history.prepare(len(rows.pasts), 1, CPU)
     numbers = [float(next(counter)) for _ in rows.pasts]
     values = torch.tensor(numbers, dtype=torch.float64)[:, None, None, None].expand(-1, 1, G, K)
     if history.layout is not None:
