@@ -79,7 +79,7 @@ class DecodeConfig:
     """Source lines with more pieces than this are treated as `long_lines` says."""
     long_lines: LongLines = LongLines.error
     """What becomes of longer source lines."""
-    batch_tokens: int = 4096
+    batch_tokens: int = 2048
     """Source pieces translated at once, padding and beams not counted."""
 
     @property
