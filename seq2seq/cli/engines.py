@@ -1,6 +1,6 @@
 """What translates: one bundle or several, by torch or by CTranslate2, on which device."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -63,7 +63,7 @@ class EngineOptions:
     backend: Annotated[
         Backend,
         typer.Option(
-            help="torch, or the C++ engine CTranslate2 (extra `interop`), for which the model is converted once.",
+            help="torch, or the C++ engine CTranslate2 (extra `ctranslate2`), for which the model is converted once.",
             rich_help_panel=MACHINE,
         ),
     ] = Backend.torch
@@ -156,21 +156,16 @@ def load_engine(
             one_by_one=one_by_one,
             details=details,
         )
-    from seq2seq.bundle import load_bundle
-    from seq2seq.models.decoding import prepare_for_decoding
-    from seq2seq.models.quantized import check_machine, compute_in
-    from seq2seq.nn.device import find_device
     from seq2seq.translator import Translator
 
-    compute = TorchCompute[options.compute.name]
-    check_machine(compute)
-    device = find_device(options.device)
-    bundles = [load_bundle(one, device) for one in (model, *(options.ensemble or []))]
-    for bundle in bundles:
-        compute_in(bundle.model, compute)
-        prepare_for_decoding(bundle.model)
-    bundles[0] = replace(bundles[0], decode=decode)
-    return Translator(bundles, weights=options.numbers(), average=options.average)
+    return Translator.load(
+        (model, *(options.ensemble or ())),
+        options.device,
+        compute=TorchCompute[options.compute.name],
+        weights=options.numbers(),
+        average=options.average,
+        decode=decode,
+    )
 
 
 def bundle_decode(model: str, given: dict[str, Any]) -> DecodeConfig:
@@ -199,6 +194,5 @@ def load_translator(
 
     from seq2seq.translator import Translator
 
-    bundle = Translator.load(model, device).bundle
     typed = {name: value for name, value in given.items() if value is not None}
-    return Translator(replace(bundle, decode=chosen(bundle.decode, typed)))
+    return Translator.load(model, device, decode=bundle_decode(model, typed))

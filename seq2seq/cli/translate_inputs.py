@@ -103,6 +103,7 @@ def requests(source: str, files: LineFiles) -> "Iterator[Request]":
         ValueError: for text that is not UTF-8, or if a file ends before the input or after it.
     """
     from seq2seq.translator import Request, Terminology
+    from seq2seq.translator.terminology import split_phrases
 
     name = "standard input" if source == STDIN else source
     lines = iter_lines(sys.stdin.buffer, name) if source == STDIN else stream_lines(source)
@@ -114,7 +115,7 @@ def requests(source: str, files: LineFiles) -> "Iterator[Request]":
         for option in (option for option, answer in found.items() if answer is None):
             has = f"ends after line {number - 1}"
             raise ValueError(_uneven(option, files.by_line[option], has, name, "goes on"))
-        phrases = [phrase.strip() for phrase in (found.get("--phrases") or "").split("\t") if phrase.strip()]
+        phrases = list(split_phrases(found.get("--phrases") or ""))
         if terms is not None:
             phrases += [phrase for phrase in terms.phrases(line) if phrase not in phrases]
         try:

@@ -51,10 +51,9 @@ def as_text(translation: "Translation", n_best: int, scores: bool) -> list[str]:
 
 def as_pharaoh(translation: "Translation", n_best: int) -> list[str]:
     """`n_best` rows: of each translation its word alignment, as pairs of places in the source and in it, from 0."""
-    rows = [
-        " ".join(f"{source}-{target}" for source, target in candidate.word_links or ())
-        for candidate in translation.candidates
-    ]
+    from seq2seq.translator.alignments import pharaoh
+
+    rows = [pharaoh(candidate) for candidate in translation.candidates]
     return rows + [""] * (n_best - len(rows))
 
 

@@ -14,19 +14,16 @@ from seq2seq.models.decoder_only import DecoderOnly
 from seq2seq.search import (
     Hypothesis,
     LengthPenalty,
-    MinP,
     RepetitionPenalty,
     Rule,
     SearchLimits,
-    Temperature,
-    TopK,
-    TopP,
     beam_search,
     random_source,
 )
 from seq2seq.search.greedy import best_piece
 from seq2seq.search.sampling import Draw
 from seq2seq.search.single import Grown, complete, grow
+from seq2seq.search.warpers import draw_filters
 
 
 class Decoding:
@@ -85,11 +82,16 @@ class Decoding:
             self._model.step,
             self._read(),
             self.limits,
-            Draw(filters(self._config), sources) if self._config.temperature > 0 else best_piece,
+            Draw(self._filters(), sources) if self._config.temperature > 0 else best_piece,
             edits=self._edits,
             stop=self._stops if self._config.stop else None,
             device=self._model.output.device,
         )
+
+    def _filters(self) -> list[Rule]:
+        """What is done to the probabilities before a piece is drawn."""
+        config = self._config
+        return draw_filters(config.temperature, config.top_k, config.top_p, config.min_p)
 
     def _read(self) -> Any:  # the state of the model at hand: `models.twins` has another one
         """The state after all but the last piece of each prompt; a prompt with several samples is read once."""
@@ -105,20 +107,6 @@ class Decoding:
 
     def _stops(self, place: int, ids: tuple[int, ...]) -> bool:
         return self.continuations[place].stops(ids)
-
-
-def filters(config: GenerateConfig) -> list[Rule]:
-    """What is done to the probabilities before a piece is drawn, in the order in which `transformers` does it."""
-    rules: list[Rule] = []
-    if config.temperature != 1:
-        rules.append(Temperature(config.temperature))
-    if config.top_k is not None:
-        rules.append(TopK(config.top_k))
-    if config.top_p < 1:
-        rules.append(TopP(config.top_p))
-    if config.min_p > 0:
-        rules.append(MinP(config.min_p))
-    return rules
 
 
 def suppressed(bundle: Bundle) -> tuple[int, ...]:

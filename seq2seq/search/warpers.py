@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from seq2seq.search.rules import Rows
+from seq2seq.search.rules import Rows, Rule
 from seq2seq.shapes import Float, Int, Tensor
 
 
@@ -130,3 +130,24 @@ class MinP:
         """Forbid what is too improbable beside the best."""
         probabilities = log_probs.softmax(-1)
         log_probs.masked_fill_(probabilities < self._p * probabilities.amax(-1, keepdim=True), -torch.inf)
+
+
+def draw_filters(temperature: float, top_k: int | None, top_p: float, min_p: float) -> list[Rule]:
+    """What is done to the probabilities before a piece is drawn, in the order in which `transformers` does it.
+
+    Args:
+        temperature: Above 0; 1 is off.
+        top_k: None is off.
+        top_p: 1 is off.
+        min_p: 0 is off.
+    """
+    rules: list[Rule] = []
+    if temperature != 1:
+        rules.append(Temperature(temperature))
+    if top_k is not None:
+        rules.append(TopK(top_k))
+    if top_p < 1:
+        rules.append(TopP(top_p))
+    if min_p > 0:
+        rules.append(MinP(min_p))
+    return rules

@@ -57,6 +57,6 @@ def library() -> Any:
         import ctranslate2
     except ImportError as error:
         raise ValueError(
-            "the backend ctranslate2 needs the package ctranslate2; pip install 'seq2seq[interop]'"
+            "the backend ctranslate2 needs the package ctranslate2; pip install 'seq2seq[ctranslate2]'"
         ) from error
     return ctranslate2

@@ -7,14 +7,14 @@ from typing import Any
 
 from seq2seq.bundle import Bundle
 from seq2seq.config import DecodeConfig
-from seq2seq.search import MinP, RepetitionPenalty, Rule, SearchLimits, Temperature, TopK, TopP
+from seq2seq.search import RepetitionPenalty, Rule, SearchLimits
 from seq2seq.search.coverage import Coverage
 from seq2seq.search.phrases import ForbiddenPhrases, PhrasePieces, SpelledPieces
 from seq2seq.search.progress import Bonus, Progress
 from seq2seq.search.repetition import NoRepeatNgram
 from seq2seq.search.rules import Behind, Suppressed
 from seq2seq.search.vocabulary import Vocabulary
-from seq2seq.search.warpers import PiecePenalty
+from seq2seq.search.warpers import PiecePenalty, draw_filters
 from seq2seq.shapes import Float, Tensor
 from seq2seq.text.phrase_automaton import PhraseAutomaton
 from seq2seq.text.piece_bytes import BROKEN, piece_bytes
@@ -59,7 +59,7 @@ def batch_rules(
     return BatchRules(
         edits=[Behind(edit, forced) for edit in _edits(bundle.target_tokenizer, decode, vocabulary)],
         rules=[Behind(rule, forced) for rule in _rules(bundle, decode, limits, vocabulary)],
-        filters=draw_filters(decode),
+        filters=draw_filters(decode.temperature, decode.top_k, decode.top_p, decode.min_p) if decode.draws else [],
         progress=batch_constraints(bundle.target_tokenizer, decode, parts, vocabulary),
         bonus=Coverage(decode.coverage_penalty, _attended) if decode.coverage_penalty else None,
     )
@@ -131,19 +131,3 @@ def _automaton(tokenizer: Tokenizer, phrases: tuple[str, ...]) -> PhraseAutomato
         if normal.strip() and tokenizer.special.unk not in ids:
             forms.append(normal)
     return PhraseAutomaton(dict.fromkeys(forms))
-
-
-def draw_filters(decode: DecodeConfig) -> list[Rule]:
-    """What is done to the probabilities before a piece is drawn, in the order in which `transformers` does it."""
-    rules: list[Rule] = []
-    if not decode.draws:
-        return rules
-    if decode.temperature != 1:
-        rules.append(Temperature(decode.temperature))
-    if decode.top_k is not None:
-        rules.append(TopK(decode.top_k))
-    if decode.top_p < 1:
-        rules.append(TopP(decode.top_p))
-    if decode.min_p > 0:
-        rules.append(MinP(decode.min_p))
-    return rules

@@ -14,7 +14,7 @@ from seq2seq.search.step import StepFunction
 from seq2seq.search.vocabulary import Vocabulary
 from seq2seq.translator.alignments import aligned_head, aligned_layer
 from seq2seq.translator.batches import Part, length_limits, pad
-from seq2seq.translator.rules import batch_rules
+from seq2seq.translator.rules import BatchRules, batch_rules
 from seq2seq.translator.shortlists import narrowed, of_model, own_pieces
 
 
@@ -50,31 +50,12 @@ def search(
     rules = batch_rules(bundle, decode, wanted, limits, vocabulary)
     if narrow is not None:
         rules.rules.extend(own_pieces(narrow, len(wanted) // len(parts)))
-    penalty = LengthPenalty(decode.penalty_form, decode.length_penalty)
     start = model.start if narrow is None else narrow.start
     state: Any = start(*pad([part.source for part in parts], bundle.source_tokenizer.special.pad, device))
     if decode.coverage_penalty:
         state = state.watch(aligned_layer(bundle.model_config, decode), aligned_head(decode))
     if decode.draws:
-        rows = torch.arange(len(parts), device=device).repeat_interleave(decode.num_found)
-        found = sample(
-            step,
-            state.select(rows, rows),
-            limits,
-            filters=rules.filters,
-            sources=[
-                random_source(decode.seed, part.number, number, part.first)
-                for part in parts
-                for number in range(decode.num_found)
-            ],
-            penalty=penalty,
-            edits=rules.edits,
-            rules=rules.rules,
-            device=device,
-        )
-        samples = iter(found)
-        hypotheses = [[next(samples) for _ in range(decode.num_found)] for _ in parts]
-        hypotheses = [own[:1] if part.forced else own for part, own in zip(parts, hypotheses, strict=True)]
+        hypotheses = _drawn(step, state, limits, rules, parts, decode, device)
     else:
         hypotheses = beam_search(
             step,
@@ -82,7 +63,7 @@ def search(
             limits,
             beam_size=decode.beam_size,
             n_best=decode.num_found,
-            penalty=penalty,
+            penalty=LengthPenalty(decode.penalty_form, decode.length_penalty),
             patience=decode.patience,
             identity=lambda numbers: text(vocabulary.ids(numbers)),
             edits=rules.edits,
@@ -95,6 +76,37 @@ def search(
         [replace(one, ids=vocabulary.ids(one.ids), hit_limit=one.hit_limit and not part.forced) for one in found]
         for part, found in zip(parts, hypotheses, strict=True)
     ]
+
+
+def _drawn(
+    step: StepFunction[Any],
+    state: Any,
+    limits: SearchLimits,
+    rules: BatchRules,
+    parts: Sequence[Part],
+    decode: DecodeConfig,
+    device: torch.device,
+) -> list[list[Hypothesis]]:
+    """The samples of each part; of a forced one, which are all alike, the first."""
+    rows = torch.arange(len(parts), device=device).repeat_interleave(decode.num_found)
+    found = sample(
+        step,
+        state.select(rows, rows),
+        limits,
+        filters=rules.filters,
+        sources=[
+            random_source(decode.seed, part.number, number, part.first)
+            for part in parts
+            for number in range(decode.num_found)
+        ],
+        penalty=LengthPenalty(decode.penalty_form, decode.length_penalty),
+        edits=rules.edits,
+        rules=rules.rules,
+        device=device,
+    )
+    samples = iter(found)
+    own = [[next(samples) for _ in range(decode.num_found)] for _ in parts]
+    return [drawn[:1] if part.forced else drawn for part, drawn in zip(parts, own, strict=True)]
 
 
 def _limits(

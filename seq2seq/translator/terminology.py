@@ -24,7 +24,7 @@ def read_phrases(path: str | Path) -> list[tuple[str, ...]]:
     """
     found = []
     for number, line in enumerate(read_lines(path), start=1):
-        phrases = tuple(phrase.strip() for phrase in line.split("\t") if phrase.strip())
+        phrases = split_phrases(line)
         for phrase in phrases:
             try:
                 alternatives(phrase)
@@ -32,6 +32,11 @@ def read_phrases(path: str | Path) -> list[tuple[str, ...]]:
                 raise ValueError(f"{path}: line {number}: {error}") from None
         found.append(phrases)
     return found
+
+
+def split_phrases(line: str) -> tuple[str, ...]:
+    """The phrases of one line of such a file."""
+    return tuple(phrase.strip() for phrase in line.split("\t") if phrase.strip())
 
 
 class Terminology:

@@ -1,6 +1,7 @@
 """Bundles that translate: lines of text in, lines of text out, N for N and in order."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -73,8 +74,9 @@ class Translator(LineTranslator):
         compute: Compute = Compute.float32,
         weights: Sequence[float] | None = None,
         average: Average = Average.probability,
+        decode: DecodeConfig | None = None,
     ) -> "Translator":
-        """The translator of the bundle at `path`, or of the ensemble of several.
+        """The translator of the bundle at `path`, or of the ensemble of several. Their models are for decoding only.
 
         Args:
             path: A folder as `seq2seq train` writes it, or several of them.
@@ -83,6 +85,7 @@ class Translator(LineTranslator):
                 are for CPUs, and make batches faster; int8 takes less memory too.
             weights: Of an ensemble: how much each bundle counts; only their ratios matter. None lets all count alike.
             average: Of an ensemble: what the mean is taken of.
+            decode: Search options in the place of the (first) bundle's own.
 
         Raises:
             FileNotFoundError: if `path` is not a bundle.
@@ -95,6 +98,8 @@ class Translator(LineTranslator):
         for bundle in bundles:
             compute_in(bundle.model, compute)
             prepare_for_decoding(bundle.model)
+        if decode is not None:
+            bundles[0] = replace(bundles[0], decode=decode)
         return cls(bundles, weights=weights, average=average)
 
     @property
