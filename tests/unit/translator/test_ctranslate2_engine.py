@@ -232,7 +232,7 @@ def test_a_folder_that_cannot_be_written_is_named(folder, tmp_path, monkeypatch)
 
 def test_a_missing_package_is_named(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    with pytest.raises(ValueError, match=r"needs the package ctranslate2; pip install 'seq2seq\[interop\]'"):
+    with pytest.raises(ValueError, match=r"needs the package ctranslate2; pip install 'seq2seq\[ctranslate2\]'"):
         CTranslate2Engine.load(folder, PLAIN)
 
 
