@@ -90,22 +90,31 @@ def save_bundle(bundle: Bundle, path: str | Path) -> None:
         ValueError: if something that is not a bundle is at `path`.
         OSError: if it cannot be written; nothing is left then.
     """
-    with new_folder(path, _is_bundle, "a bundle") as scratch:
-        try:
-            save_model(bundle.model, str(scratch / WEIGHTS_FILE))
-        except SafetensorError as problem:  # its word for a full disk and the like
-            raise OSError(f"the weights of {path} could not be written ({problem}); is the disk full?") from problem
-        files = bundle.source_tokenizer.files("source")
-        if not bundle.joint:
-            files |= bundle.target_tokenizer.files("target")
-        for name, content in files.items():
-            (scratch / name).write_bytes(content)
-        if bundle.shortlist is not None:
-            write_shortlist(bundle.shortlist, scratch / SHORTLIST_FILE)
-        text = json.dumps(_describe(bundle), indent=2, ensure_ascii=False) + "\n"
-        (scratch / CONFIG_FILE).write_text(text, encoding="utf-8")
-        for file in scratch.iterdir():
-            file.chmod(0o644)  # safetensors makes files that nobody else may read
+    with new_folder(path, is_bundle, "a bundle") as scratch:
+        write_bundle(bundle, scratch)
+
+
+def write_bundle(bundle: Bundle, folder: Path) -> None:
+    """Write a bundle's files into an empty folder.
+
+    Raises:
+        OSError: if they cannot be written.
+    """
+    try:
+        save_model(bundle.model, str(folder / WEIGHTS_FILE))
+    except SafetensorError as problem:  # its word for a full disk and the like
+        raise OSError(f"the weights could not be written ({problem}); is the disk full?") from problem
+    files = bundle.source_tokenizer.files("source")
+    if not bundle.joint:
+        files |= bundle.target_tokenizer.files("target")
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    if bundle.shortlist is not None:
+        write_shortlist(bundle.shortlist, folder / SHORTLIST_FILE)
+    text = json.dumps(_describe(bundle), indent=2, ensure_ascii=False) + "\n"
+    (folder / CONFIG_FILE).write_text(text, encoding="utf-8")
+    for file in folder.iterdir():
+        file.chmod(0o644)  # safetensors makes files that nobody else may read
 
 
 def load_bundle(path: str | Path, device: str | torch.device = "cpu") -> Bundle:
@@ -269,7 +278,7 @@ def _first(problem: Exception) -> str:
     return f"{shown:.300} ... and {len(lines) - 2} more" if len(lines) > 2 else f"{shown:.300}"
 
 
-def _is_bundle(path: Path) -> bool:
+def is_bundle(path: Path) -> bool:
     """Whether the folder may be replaced by a bundle. Other people's models have a config.json too."""
     try:
         return "format_version" in json.loads((path / CONFIG_FILE).read_text(encoding="utf-8"))

@@ -22,9 +22,15 @@ class Kind(Enum):
     bundle = "bundle"
     huggingface = "huggingface"
     ctranslate2 = "ctranslate2"
+    aoti = "aoti"
 
 
-_NAMES = {Kind.bundle: "a bundle", Kind.huggingface: "a Hugging Face folder", Kind.ctranslate2: "a CTranslate2 model"}
+_NAMES = {
+    Kind.bundle: "a bundle",
+    Kind.huggingface: "a Hugging Face folder",
+    Kind.ctranslate2: "a CTranslate2 model",
+    Kind.aoti: "a bundle with compiled code",
+}
 
 
 def convert(
@@ -41,8 +47,10 @@ def convert(
         Kind | None,
         typer.Option(
             help="What TARGET is to be. bundle: what every command here takes. huggingface: for `transformers`, where "
-            "the model fits one of the families above. ctranslate2: for the C++ engine CTranslate2. Default for a "
-            "Hugging Face folder: bundle; for a bundle it must be said.",
+            "the model fits one of the families above. ctranslate2: for the C++ engine CTranslate2. aoti: a bundle "
+            "with code compiled ahead of time for this machine's CPU and version of torch, which `translate --backend "
+            "aoti` runs; this takes a C++ compiler and a minute or two. Default for a Hugging Face folder: bundle; for "
+            "a bundle it must be said.",
             show_default=False,
         ),
     ] = None,
@@ -65,6 +73,8 @@ def convert(
     seq2seq convert opus-mt-de-en de-en, and then: seq2seq translate de-en test.de
 
     seq2seq convert outputs/.../bundle de-en-ct2 --to ctranslate2 --quantization int8
+
+    seq2seq convert de-en de-en-fast --to aoti, and then: seq2seq translate de-en-fast test.de --backend aoti
     """
     kind = recognised(source)
     wanted = _wanted(source, kind, to, quantization)
@@ -156,7 +166,7 @@ def _wanted(source: Path, kind: Kind, to: Kind | None, quantization: str | None)
     if to is None and kind is Kind.huggingface:
         to = Kind.bundle
     if to is None:
-        raise UsageError(f"{source} is a bundle; say what it is to become: --to huggingface or --to ctranslate2")
+        raise UsageError(f"{source} is a bundle; say what it is to become: --to huggingface, ctranslate2 or aoti")
     if to is kind:
         raise UsageError(f"{source} is {_NAMES[kind]} already; --to {kind.name} would change nothing")
     if quantization is not None and to is not Kind.ctranslate2:
@@ -172,7 +182,7 @@ def _check_target(target: Path, wanted: Kind, overwrite: bool) -> None:
     """
     if not target.exists():
         return
-    if not target.is_dir() or kind_of(target) is not wanted:
+    if not target.is_dir() or kind_of(target) is not (Kind.bundle if wanted is Kind.aoti else wanted):
         raise ValueError(f"{target} exists and is not {_NAMES[wanted]}; choose another place or remove it first")
     if not overwrite:
         raise ValueError(f"{target} exists; give --overwrite to replace it, or choose another place")
@@ -197,6 +207,10 @@ def _write(bundle: "Bundle", target: Path, wanted: Kind, quantization: str | Non
         save_bundle(bundle, target)
     elif wanted is Kind.huggingface:
         export_hugging_face(bundle, target)
+    elif wanted is Kind.aoti:
+        from seq2seq.translator.compiled_package import save_compiled
+
+        save_compiled(bundle, target)
     else:
         export_ctranslate2(bundle, target, quantization)
 
@@ -257,7 +271,8 @@ def _precisions(folder: Path) -> str:
 
 
 def _size(folder: Path) -> str:
-    return f"{sum(file.stat().st_size for file in folder.iterdir()) / 1e6:,.1f} MB"
+    total = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    return f"{total / 1e6:,.1f} MB"
 
 
 def _next(bundle: "Bundle", target: Path, wanted: Kind) -> str:
@@ -265,6 +280,8 @@ def _next(bundle: "Bundle", target: Path, wanted: Kind) -> str:
 
     if wanted is Kind.ctranslate2:
         return f"{target / 'README.md'} has a program that uses it"
+    if wanted is Kind.aoti:
+        return f"seq2seq translate {target} INPUT -o OUTPUT --backend aoti"
     if wanted is Kind.huggingface:
         is_pair = bundle.model_config.architecture is Architecture.encoder_decoder
         return (

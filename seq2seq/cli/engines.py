@@ -1,4 +1,4 @@
-"""What translates: one bundle or several, by torch or by CTranslate2, on which device."""
+"""What translates: one bundle or several, by torch, by code that it has compiled or by CTranslate2, on which device."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -23,6 +23,7 @@ class Backend(Enum):
     """The program that computes."""
 
     torch = "torch"
+    aoti = "aoti"
     ctranslate2 = "ctranslate2"
 
 
@@ -63,7 +64,9 @@ class EngineOptions:
     backend: Annotated[
         Backend,
         typer.Option(
-            help="torch, or the C++ engine CTranslate2 (extra `ctranslate2`), for which the model is converted once.",
+            help="torch; aoti, which runs code that `seq2seq convert --to aoti` has compiled into the bundle (take "
+            "bundles only that you trust); or the C++ engine CTranslate2 (extra `ctranslate2`), for which the model is "
+            "converted once.",
             rich_help_panel=MACHINE,
         ),
     ] = Backend.torch
@@ -105,7 +108,7 @@ class EngineOptions:
             )
         if self.backend is Backend.ctranslate2 and self.ensemble is not None:
             raise UsageError("--ensemble is not something that CTranslate2 has; leave --backend ctranslate2 out")
-        if self.backend is Backend.torch and self.compute.name not in TorchCompute.__members__:
+        if self.backend is not Backend.ctranslate2 and self.compute.name not in TorchCompute.__members__:
             raise UsageError(
                 f"--compute {self.compute.name} is for --backend ctranslate2; torch computes in "
                 f"{', '.join(TorchCompute.__members__)} here"
@@ -165,6 +168,7 @@ def load_engine(
         weights=options.numbers(),
         average=options.average,
         decode=decode,
+        compiled=options.backend is Backend.aoti,
     )
 
 

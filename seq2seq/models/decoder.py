@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import torch
+
 from seq2seq.models.stack import Stack
 from seq2seq.nn.block import CrossBlock
 from seq2seq.nn.cache import Cache, DecoderState, History
@@ -50,8 +52,8 @@ class Decoder(Stack[CrossBlock]):
 
     def start(self, memory: Float[Tensor, "B S D"], src_valid: Bool[Tensor, "B S"]) -> DecoderState:
         """The state before the first target piece: keys and values of the source, nothing of the target."""
-        sources = tuple(layer.cross_attention.keys_values(memory) for layer in self.blocks())
-        return DecoderState(History(Cache(len(self.layers), len(memory))), 0, sources, padding_mask(src_valid))
+        source = torch.stack([layer.cross_attention.keys_values(memory).stacked() for layer in self.blocks()])
+        return DecoderState(History(Cache(len(self.layers), len(memory))), 0, source, padding_mask(src_valid))
 
     def step(self, tokens: Int[Tensor, "R T"], state: DecoderState) -> tuple[Float[Tensor, "R T D"], DecoderState]:
         """The vectors of the next T target positions, and the state after them.
@@ -64,7 +66,8 @@ class Decoder(Stack[CrossBlock]):
         rotation = self.rotation(places, x)
         history, mask = state.history.prepare(len(tokens), tokens.shape[1], tokens.device)
         cache, layout, attended = history.cache, history.layout, state.attended
-        for number, (layer, source) in enumerate(zip(self.blocks(), state.cross_attention, strict=True)):
+        for number, layer in enumerate(self.blocks()):
+            source = state.of_source(number)
             if attended is not None and number == attended.layer:
                 attended = attended.plus(
                     layer.step_weights(x, cache, number, mask, source, state.cross_mask, layout, rotation)

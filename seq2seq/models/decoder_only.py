@@ -21,13 +21,14 @@ from torch import cat, nn
 from torch.nn.functional import pad
 
 from seq2seq.models.stack import Execution, Stack, block_output
-from seq2seq.models.transformer import AttentionMaps, Transformer
+from seq2seq.models.transformer import AttentionMaps, State, Transformer
 from seq2seq.nn.attended import Attended
 from seq2seq.nn.attention import attention_weights
 from seq2seq.nn.block import Block
-from seq2seq.nn.cache import Cache, CausalState, DecoderState, History
+from seq2seq.nn.cache import Cache, CausalState, History
 from seq2seq.nn.embedding import Mixture
 from seq2seq.nn.masks import document_mask, padding_mask, prefix_mask
+from seq2seq.nn.pool import PooledState
 from seq2seq.nn.positions import Places
 from seq2seq.nn.varlen import PackedMask, Packing
 from seq2seq.shapes import Bool, Float, Int, Tensor
@@ -148,9 +149,11 @@ class DecoderOnly(Transformer):
     def read_source(self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> None:
         """Nothing: source and target are read in a row in each pass."""
 
-    def start(self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> CausalState:
+    def start(self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> CausalState | PooledState:
         """The state that decoding begins with: the source read, without its EOS, all positions at once."""
-        return self.prefill(src[:, :-1], _without_last(src_valid))[1]
+        if self.compiled is not None:
+            return self.compiled.start(src, src_valid)
+        return self.prefill(src[:, :-1], without_last(src_valid))[1]
 
     def prefill(
         self, ids: Int[Tensor, "B P"], valid: Bool[Tensor, "B P"]
@@ -172,10 +175,11 @@ class DecoderOnly(Transformer):
         seen = None if valid.all() else valid[:, None]
         return hidden, replace(state, history=replace(history, cache=cache, seen=seen))
 
-    def step_hidden(
-        self, tokens: Int[Tensor, "R T"], state: DecoderState | CausalState
-    ) -> tuple[Float[Tensor, "R D"], CausalState]:
+    def step_hidden(self, tokens: Int[Tensor, "R T"], state: State) -> tuple[Float[Tensor, "R D"], State]:
         """The output at the last of the given pieces, and the state with them added. The old state is used up."""
+        if isinstance(state, PooledState):
+            assert self.compiled is not None
+            return self.compiled.step(tokens, state)
         assert isinstance(state, CausalState)
         count = tokens.shape[1]
         index = state.next_place + Places.span(0, count, tokens.device).index
@@ -250,7 +254,7 @@ class DecoderOnly(Transformer):
             x = block(x, mask, rotation=rotation)
         query, key, _ = last.self_attention.project(last.residual.before(x, last.self_attention_norm), rotation)
         # a softmax over the source's keys alone is what shares the weights out anew
-        seen = padding_mask(_without_last(src_valid))
+        seen = padding_mask(without_last(src_valid))
         return pad(attention_weights(query[:, :, num_source:], key[:, :, :num_source], seen), (0, 1))
 
 
@@ -262,10 +266,10 @@ def _in_a_row(
 ) -> tuple[Int[Tensor, "B S-1+T"], Bool[Tensor, "B S-1+T"]]:
     """Source, separator and target of each pair, and which of the positions are real."""
     target = src_valid.new_ones(tgt_in.shape) if tgt_valid is None else tgt_valid
-    valid = cat([_without_last(src_valid), target], 1)
+    valid = cat([without_last(src_valid), target], 1)
     return cat([src[:, :-1], tgt_in], 1), valid
 
 
-def _without_last(src_valid: Bool[Tensor, "B S"]) -> Bool[Tensor, "B S-1"]:
+def without_last(src_valid: Bool[Tensor, "B S"]) -> Bool[Tensor, "B S-1"]:
     """True at real pieces but for the last one of each row, its EOS, whichever side the padding is on."""
     return src_valid[:, :-1] & src_valid[:, 1:]

@@ -7,11 +7,12 @@ from torch import nn
 from seq2seq.models.decoder import Decoder
 from seq2seq.models.encoder import Encoder
 from seq2seq.models.lean import LeanDecoder
-from seq2seq.models.transformer import AttentionMaps, Transformer
+from seq2seq.models.transformer import AttentionMaps, State, Transformer
 from seq2seq.nn.block import CrossBlock
-from seq2seq.nn.cache import CausalState, DecoderState, KeyValue
+from seq2seq.nn.cache import DecoderState, KeyValue
 from seq2seq.nn.embedding import Mixture
 from seq2seq.nn.masks import causal_mask, padding_mask
+from seq2seq.nn.pool import PooledState
 from seq2seq.nn.positions import Places
 from seq2seq.nn.rotary import Rotation
 from seq2seq.nn.varlen import PackedMask, Packing
@@ -68,14 +69,17 @@ class EncoderDecoder(Transformer):
         """The encoder's output, which all passes over a batch's target have in common."""
         return self.encoder(src, src_valid, Packing.of_valid(src_valid) if self.packs else None)
 
-    def start(self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> DecoderState:
+    def start(self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> DecoderState | PooledState:
         """The state that decoding begins with: the source encoded, no target piece seen."""
+        if self.compiled is not None:
+            return self.compiled.start(src, src_valid)
         return self.decoder.start(self.encoder(src, src_valid), src_valid)
 
-    def step_hidden(
-        self, tokens: Int[Tensor, "R T"], state: DecoderState | CausalState
-    ) -> tuple[Float[Tensor, "R D"], DecoderState]:
+    def step_hidden(self, tokens: Int[Tensor, "R T"], state: State) -> tuple[Float[Tensor, "R D"], State]:
         """The output at the last of the given pieces, and the state with them added. The old state is used up."""
+        if isinstance(state, PooledState):
+            assert self.compiled is not None
+            return self.compiled.step(tokens, state)
         assert isinstance(state, DecoderState)
         lean = self.lean if tokens.shape[1] == 1 and state.attended is None else None
         hidden, state = (self.decoder if lean is None else lean).step(tokens, state)

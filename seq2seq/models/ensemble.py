@@ -10,9 +10,8 @@ import torch
 from torch import nn
 
 from seq2seq.config import Average
-from seq2seq.models.transformer import Transformer
+from seq2seq.models.transformer import State, Transformer
 from seq2seq.nn.attended import Attended
-from seq2seq.nn.cache import CausalState, DecoderState
 from seq2seq.shapes import Bool, Float, Int, Tensor
 
 
@@ -20,7 +19,7 @@ from seq2seq.shapes import Bool, Float, Int, Tensor
 class EnsembleState:
     """What an ensemble remembers between steps: a value, made of its members' states in their order."""
 
-    members: tuple[DecoderState | CausalState, ...]
+    members: tuple[State, ...]
 
     def select(
         self, rows: Int[Tensor, " R2"], sentences: Int[Tensor, " B2"], places: Int[Tensor, " R2"] | None = None

@@ -55,8 +55,8 @@ class LeanDecoder:
         history, mask = state.history.prepare(len(tokens), 1, tokens.device)
         x = self._embedded(tokens, state.length)
         cache, added = history.cache, additive(mask, x.dtype)
-        for number, (layer, source) in enumerate(zip(self._layers, state.cross_attention, strict=True)):
-            x, cache = layer.step(x, cache, number, added, source, state.cross_mask, history.layout)
+        for number, layer in enumerate(self._layers):
+            x, cache = layer.step(x, cache, number, added, state.of_source(number), state.cross_mask, history.layout)
         if self._final_norm is not None:
             x = self._final_norm(x)
         history = history.after(cache, 1, mask)

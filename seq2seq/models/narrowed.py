@@ -6,11 +6,10 @@ from dataclasses import dataclass
 import torch
 
 from seq2seq.models.ensemble import Ensemble, EnsembleState
-from seq2seq.models.transformer import Transformer
-from seq2seq.nn.cache import CausalState, DecoderState
+from seq2seq.models.transformer import State, Transformer
 from seq2seq.shapes import Bool, Float, Int, Tensor
 
-ModelState = DecoderState | CausalState | EnsembleState
+ModelState = State | EnsembleState
 
 FOREIGN = -45.0
 """Added to the logits of pieces that are in the batch for other sentences' sake.

@@ -12,6 +12,7 @@ from torch.nn.functional import linear
 from seq2seq.models.stack import Execution, Stack
 from seq2seq.nn.cache import CausalState, DecoderState
 from seq2seq.nn.embedding import Mixture
+from seq2seq.nn.pool import PooledState
 from seq2seq.shapes import Bool, Float, Int, Tensor
 
 
@@ -40,6 +41,21 @@ class Projection(Protocol):
         ...
 
 
+class Compiled(Protocol):
+    """Decodes by compiled code."""
+
+    def start(self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> PooledState:
+        """The state that decoding begins with."""
+        ...
+
+    def step(self, tokens: Int[Tensor, "R 1"], state: PooledState) -> tuple[Float[Tensor, "R D"], PooledState]:
+        """The output at the given pieces, and the state after them. The old state is used up."""
+        ...
+
+
+State = DecoderState | CausalState | PooledState
+
+
 class Transformer(nn.Module, ABC):
     """Source ids and target ids so far in, logits of the next target piece out.
 
@@ -48,6 +64,8 @@ class Transformer(nn.Module, ABC):
         output_bias: [V], added to the logits; None without.
         execution: How it computes in training; set by `execute`.
         projection: What gives logits in the place of `output` and its bias, rounded; None as long as these do.
+        compiled: Decodes in the place of the modules; set where a model only decodes. What it begins with is a state
+            of its own, which `step` gives back to it.
 
     Source:
         Tying: Press and Wolf 2017, arXiv:1608.05859.
@@ -57,6 +75,7 @@ class Transformer(nn.Module, ABC):
     output_bias: nn.Parameter | None
     execution: Execution = Execution()
     projection: Projection | None
+    compiled: "Compiled | None" = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -134,20 +153,16 @@ class Transformer(nn.Module, ABC):
         """What all passes over a batch's target have in common: the encoder's output; None where there is nothing."""
 
     @abstractmethod
-    def start(self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> DecoderState | CausalState:
+    def start(self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> State:
         """The state that decoding begins with: the source read, no target piece seen."""
 
-    def step(
-        self, tokens: Int[Tensor, "R T"], state: DecoderState | CausalState
-    ) -> tuple[Float[Tensor, "R V"], DecoderState | CausalState]:
+    def step(self, tokens: Int[Tensor, "R T"], state: State) -> tuple[Float[Tensor, "R V"], State]:
         """Logits after the last of the given pieces, and the state with them added. The old state is used up."""
         hidden, state = self.step_hidden(tokens, state)
         return self.logits(hidden), state
 
     @abstractmethod
-    def step_hidden(
-        self, tokens: Int[Tensor, "R T"], state: DecoderState | CausalState
-    ) -> tuple[Float[Tensor, "R D"], DecoderState | CausalState]:
+    def step_hidden(self, tokens: Int[Tensor, "R T"], state: State) -> tuple[Float[Tensor, "R D"], State]:
         """The output at the last of the given pieces, and the state with them added. The old state is used up."""
 
     @property

@@ -23,9 +23,15 @@ class KeyValue:
     key: Tensor
     value: Tensor
 
-    def select(self, rows: Int[Tensor, " R2"]) -> "KeyValue":
-        """Copies of the given rows, in the given order."""
-        return KeyValue(self.key.index_select(0, rows), self.value.index_select(0, rows))
+    def stacked(self) -> Float[Tensor, "2 R C G K"]:
+        """Both in one tensor, keys first, as `Cache` has them."""
+        return torch.stack([self.key.transpose(1, 2), self.value.transpose(1, 2)])
+
+    @staticmethod
+    def of(stacked: Float[Tensor, "2 R C G K"]) -> "KeyValue":
+        """Those of such a tensor, as views."""
+        by_head = stacked.transpose(2, 3)
+        return KeyValue(by_head[0], by_head[1])
 
 
 @dataclass(frozen=True)
@@ -66,8 +72,7 @@ class Cache:
     def seen(self, layer: int, end: int) -> KeyValue:
         """The first `end` entries of a layer, [B, G, end, K] each, as views."""
         assert self.buffer is not None
-        keys_values = self.buffer[layer, :, :, :end].transpose(2, 3)
-        return KeyValue(keys_values[0], keys_values[1])
+        return KeyValue.of(self.buffer[layer, :, :, :end])
 
     def grown(self, end: int, like: Float[Tensor, "B n G K"]) -> "Cache":
         """A copy with room for `end` entries, of heads, width and precision like `like`."""
@@ -259,16 +264,20 @@ class DecoderState:
     Attributes:
         history: Of the target.
         length: Target positions so far.
-        cross_attention: Each layer's keys and values of the source, [B, G, S, K]: one row a sentence, not a beam.
+        source: [N, 2, B, S, G, K], keys and values of the source in each layer: one row a sentence, not a beam.
         cross_mask: [B, 1, 1, S], True where a source position is real.
         attended: What a layer has looked at, if that is watched.
     """
 
     history: History
     length: int
-    cross_attention: tuple[KeyValue, ...]
+    source: Tensor
     cross_mask: Tensor
     attended: Attended | None = None
+
+    def of_source(self, layer: int) -> KeyValue:
+        """A layer's keys and values of the source, [B, G, S, K] each, as views."""
+        return KeyValue.of(self.source[layer])
 
     def watch(self, layer: int, head: int | None) -> "DecoderState":
         """The same, the attention of a layer added up from now on: before the first piece, one row a sentence."""
@@ -286,17 +295,15 @@ class DecoderState:
                 many of each.
         """
         history, taken = self.history.select(rows, sentences, places, self.cross_mask.device)
-        cross, mask = self.cross_attention, self.cross_mask
+        source, mask = self.source, self.cross_mask
         if taken is not None:
-            cross, mask = tuple(layer.select(taken) for layer in cross), mask.index_select(0, taken)
+            source, mask = source.index_select(2, taken), mask.index_select(0, taken)
         attended = None if self.attended is None else self.attended.select(rows)
-        return DecoderState(history, self.length, cross, mask, attended)
+        return DecoderState(history, self.length, source, mask, attended)
 
     def num_bytes(self) -> int:
         """Bytes that the buffers take."""
-        return self.history.cache.num_bytes() + sum(
-            part.numel() * part.element_size() for layer in self.cross_attention for part in (layer.key, layer.value)
-        )
+        return self.history.cache.num_bytes() + self.source.numel() * self.source.element_size()
 
 
 @dataclass(frozen=True)

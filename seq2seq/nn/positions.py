@@ -112,6 +112,15 @@ class LearnedPositions(nn.Module):
             self.check(int(places.index.max()) + 1 if places.index.numel() else 0)
         return x + self.table(places.index)
 
+    def until(self, end: int, like: Tensor) -> Float[Tensor, "T D"]:
+        """The table, in the precision of `like`, if it has so many positions.
+
+        Raises:
+            ValueError: if it has not.
+        """
+        self.check(end)
+        return self.table.weight.to(like.dtype)
+
     def check(self, length: int) -> None:
         """Refuse a sequence that is longer than the table.
 

@@ -53,11 +53,16 @@ class RotaryPositions(nn.Module):
 
     def forward(self, places: Places, like: Tensor) -> Rotation:
         """The rotation of these positions, on the device and in the precision of `like`."""
-        if places.end > self.table.shape[0] or self.table.dtype != like.dtype or self.table.device != like.device:
-            rows = max(self.table.shape[0], -(-places.end // GROWTH) * GROWTH)
-            self.table = rotations(rows, self.d_head, self.config).to(like.dtype).to(like.device)
-        cos, sin = embedding(places.index, self.table).chunk(2, dim=-1)
+        cos, sin = embedding(places.index, self.until(places.end, like)).chunk(2, dim=-1)
         return Rotation(cos[:, None], sin[:, None])
+
+    def until(self, end: int, like: Tensor) -> Float[Tensor, "T KK"]:
+        """Cosines, then sines, of at least so many positions, on the device and in the precision of `like`."""
+        table = self.table
+        if end > table.shape[0] or table.dtype != like.dtype or table.device != like.device:
+            rows = max(table.shape[0], -(-end // GROWTH) * GROWTH)
+            self.table = table = rotations(rows, self.d_head, self.config).to(like.dtype).to(like.device)
+        return table
 
 
 def rotations(num_positions: int, d_head: int, config: RopeConfig) -> Float[Tensor, "T KK"]:

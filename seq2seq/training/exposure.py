@@ -16,7 +16,7 @@ import torch
 from seq2seq.corpus.batching import Batch
 from seq2seq.corpus.text_blocks import TextBatch
 from seq2seq.models import DecoderOnly, Transformer
-from seq2seq.nn.cache import CausalState, DecoderState
+from seq2seq.models.transformer import State
 from seq2seq.shapes import Bool, Float, Int, Tensor
 
 FREE = 32
@@ -72,7 +72,7 @@ def _first_parts(batch: TextBatch) -> Int[Tensor, " B"]:
 
 def _free_running(
     model: Transformer,
-    state: DecoderState | CausalState,
+    state: State,
     first: Int[Tensor, "B 1"],
     right: Int[Tensor, "B T"],
     counted: Bool[Tensor, "B T"],

@@ -18,6 +18,7 @@ from seq2seq.text.lines import is_blank
 from seq2seq.translator.alignments import Aligner, check_alignment
 from seq2seq.translator.batches import Part, SourceLine
 from seq2seq.translator.bundle_check import check_ensemble
+from seq2seq.translator.compiled_package import check_compiled, use_compiled
 from seq2seq.translator.line_translator import LineTranslator
 from seq2seq.translator.mbr import by_utility
 from seq2seq.translator.preparing import Preparation
@@ -75,6 +76,7 @@ class Translator(LineTranslator):
         weights: Sequence[float] | None = None,
         average: Average = Average.probability,
         decode: DecodeConfig | None = None,
+        compiled: bool = False,
     ) -> "Translator":
         """The translator of the bundle at `path`, or of the ensemble of several. Their models are for decoding only.
 
@@ -86,18 +88,26 @@ class Translator(LineTranslator):
             weights: Of an ensemble: how much each bundle counts; only their ratios matter. None lets all count alike.
             average: Of an ensemble: what the mean is taken of.
             decode: Search options in the place of the (first) bundle's own.
+            compiled: Whether to decode by the compiled code in the bundle; the commands' --backend aoti. It runs with
+                the rights of this process.
 
         Raises:
             FileNotFoundError: if `path` is not a bundle.
-            ValueError: if its parts do not fit together, bundles do not fit each other, there is no such device, or
-                this machine does not compute so.
+            ValueError: if its parts do not fit together, bundles do not fit each other, there is no such device, this
+                machine does not compute so, or compiled code is missing, not for this machine or not for the options.
         """
         check_machine(compute)
+        if compiled:
+            check_compiled(device, compute, decode)
+            device = "cpu"
         paths = [path] if isinstance(path, (str, Path)) else path
         bundles = [load_bundle(one, find_device(device)) for one in paths]
         for bundle in bundles:
             compute_in(bundle.model, compute)
             prepare_for_decoding(bundle.model)
+        if compiled:
+            for bundle, one in zip(bundles, paths, strict=True):
+                use_compiled(bundle, one)
         if decode is not None:
             bundles[0] = replace(bundles[0], decode=decode)
         return cls(bundles, weights=weights, average=average)

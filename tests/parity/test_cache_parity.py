@@ -155,8 +155,8 @@ def test_beams_that_share_the_sources_keys_equal_beams_with_copies_of_them(model
     shared_steps, shared = stepped(model, shared, tgt_in, [1, 2, 1])
     copied_steps, copies = stepped(model, copies, tgt_in, [1, 2, 1])
     torch.testing.assert_close(shared_steps, copied_steps, **TOLERANCE)
-    assert shared.cross_attention[0].key.shape[0] == B
-    assert copies.cross_attention[0].key.shape[0] == B * W
+    assert shared.of_source(0).key.shape[0] == B
+    assert copies.of_source(0).key.shape[0] == B * W
 
 
 def test_two_decodes_of_one_model_do_not_disturb_each_other(model, src):

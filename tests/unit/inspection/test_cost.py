@@ -228,8 +228,9 @@ def test_bytes_of_the_cache_are_those_of_the_buffers(family, precision, dtype):
     assert found.allocated_bytes == state.num_bytes()
     cache = state.history.cache
     own = [cache.seen(layer, cache.length) for layer in range(cache.num_layers)]
-    cut = own + list(getattr(state, "cross_attention", ()))
-    used = sum(part.numel() * part.element_size() for layer in cut for part in (layer.key, layer.value))
+    source = getattr(state, "source", torch.empty(0)).to(dtype)
+    parts = [source, *(part for layer in own for part in (layer.key, layer.value))]
+    used = sum(part.numel() * part.element_size() for part in parts)
     assert found.used_bytes == used < found.allocated_bytes
 
 

@@ -172,7 +172,7 @@ def test_the_decoding_starts_with_nothing_of_the_target(model, src):
     state = model.start(src, VALID)
     assert state.length == 0
     assert state.history.cache.buffer is None
-    assert len(state.cross_attention) == NUM_DECODER_LAYERS
+    assert len(state.source) == NUM_DECODER_LAYERS
     assert torch.equal(state.cross_mask, padding_mask(VALID))
 
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seq2seq.nn.cache import BLOCK, Cache, CausalState, DecoderState, History, KeyValue, Layout
+from seq2seq.nn.cache import BLOCK, Cache, CausalState, DecoderState, History, Layout
 
 N, B, G, K = 2, 3, 5, 4
 CPU = torch.device("cpu")
@@ -155,19 +155,21 @@ def test_entries_that_nobody_sees_are_dropped_when_the_pools_are_full():
 @pytest.fixture
 def state():
     mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0]], dtype=torch.bool)[:, None, None]
-    cross = tuple(KeyValue(*(torch.randn(B, G, 5, K, dtype=torch.float64) for _ in range(2))) for _ in range(N))
-    return DecoderState(History(filled(3)), 3, cross, mask)
+    source = torch.randn(N, 2, B, 5, G, K, dtype=torch.float64)
+    return DecoderState(History(filled(3)), 3, source, mask)
 
 
 def test_selecting_moves_every_part_of_the_state_in_one_call(state):
     rows, sentences = torch.tensor([0, 0, 2, 2]), torch.tensor([0, 2])
-    before, cross = content(state.history.cache), state.cross_attention
+    before = content(state.history.cache)
     chosen = state.select(rows, sentences)
     assert (chosen.length, chosen.history.layout, chosen.history.places) == (3, None, None)
     assert torch.equal(content(chosen.history.cache), before[:, :, sentences])
     assert chosen.history.seen.shape == (2, 2, 3)
     assert chosen.history.seen.all()
-    for old, layer in zip(cross, chosen.cross_attention, strict=True):
+    for number in range(N):
+        old, layer = state.of_source(number), chosen.of_source(number)
+        assert layer.key.shape == (2, G, 5, K)
         assert torch.equal(layer.key, old.key[sentences])
         assert torch.equal(layer.value, old.value[sentences])
     assert torch.equal(chosen.cross_mask, state.cross_mask[sentences])
@@ -176,23 +178,23 @@ def test_selecting_moves_every_part_of_the_state_in_one_call(state):
 def test_while_all_sentences_go_on_neither_pools_nor_sources_are_copied(state):
     chosen = state.select(torch.tensor([1, 0, 2, 2, 1, 1]), torch.arange(3), torch.tensor([1, 0, 2, 2, 1, 1]))
     assert chosen.history.cache.buffer is state.history.cache.buffer
-    assert chosen.cross_attention is state.cross_attention
+    assert chosen.source is state.source
     assert chosen.cross_mask is state.cross_mask
 
 
 def test_what_few_finished_sentences_have_is_kept_and_passed_over():
     mask = torch.ones(9, 1, 1, 5, dtype=torch.bool)
-    cross = tuple(KeyValue(torch.randn(9, G, 5, K), torch.randn(9, G, 5, K)) for _ in range(N))
-    state = DecoderState(History(filled(3, sentences=9)), 3, cross, mask)
+    source = torch.randn(N, 2, 9, 5, G, K)
+    state = DecoderState(History(filled(3, sentences=9)), 3, source, mask)
     going = torch.tensor([0, 1, 2, 3, 5, 6, 7, 8])
     chosen = state.select(going, going, torch.arange(8))
-    assert chosen.cross_attention is cross
+    assert chosen.source is source
     assert chosen.history.places.tolist() == going.tolist()
     assert chosen.history.layout.place_of.tolist() == going.tolist()
     again = torch.tensor([0, 2, 4, 5])
     fewer = chosen.select(again, again, torch.arange(4))
     assert (fewer.history.places, fewer.history.layout) == (None, None)
-    assert torch.equal(fewer.cross_attention[1].value, cross[1].value[[0, 2, 5, 6]])
+    assert torch.equal(fewer.source, source[:, :, [0, 2, 5, 6]])
 
 
 def test_the_state_knows_its_bytes(state):

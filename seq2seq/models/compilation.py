@@ -1,0 +1,110 @@
+"""Compiling what `seq2seq.models.ahead` has into shared libraries. This needs a C++ compiler; using them does not."""
+
+import warnings
+import zipfile
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import nn
+
+from seq2seq.models.ahead import READER, STEP, SourceReader, StepInputs, TargetStep, told_by_positions
+from seq2seq.models.decoder_only import DecoderOnly
+from seq2seq.models.encoder_decoder import EncoderDecoder
+from seq2seq.shapes import Tensor
+
+# Sizes that are all different, so that none is taken for another one.
+_SENTENCES, _ROWS, _ENTRIES, _ROOM, _SOURCE = 6, 28, 17, 300, 13
+
+
+def compile_model(model: EncoderDecoder | DecoderOnly) -> dict[str, bytes]:
+    """The libraries for a model in float32 on a CPU, by their names.
+
+    Raises:
+        ValueError: if there is no C++ compiler, or it fails.
+    """
+    libraries = {STEP: _library(TargetStep(model), step_example(model), (tuple(_step_sizes(model)),))}
+    if isinstance(model, EncoderDecoder):
+        src = torch.zeros(_SENTENCES, _SOURCE, dtype=torch.long)
+        positions = told_by_positions(model.encoder, _SOURCE)[:_SOURCE].expand(_SENTENCES, -1, -1).contiguous()
+        free = {0: _FREE, 1: _FREE}
+        libraries[READER] = _library(SourceReader(model), (src, src == 0, positions), (free, free, free))
+    return libraries
+
+
+def step_example(model: EncoderDecoder | DecoderOnly) -> StepInputs:
+    """Inputs of a step, of sizes that do not matter."""
+    layers = list(model.decoder.blocks())
+    heads = layers[0].self_attention.heads
+    kept = (heads.num_kv_heads, heads.d_head)
+    crosses = isinstance(model, EncoderDecoder)
+    told = told_by_positions(model.decoder, 1)
+    return StepInputs(
+        tokens=torch.zeros(_ROWS, dtype=torch.long),
+        positions=told[:1].clone() if crosses else told[:1].repeat(_ROWS, 1),
+        pool=told.new_zeros(len(layers), 2, _ROOM, *kept),
+        entries=torch.zeros(_ROWS, _ENTRIES, dtype=torch.long),
+        seen=torch.ones(0 if crosses else (_ROWS, _ENTRIES), dtype=torch.bool),
+        sentence_at=torch.zeros(_ROWS if crosses else 0, dtype=torch.long),
+        source=told.new_zeros((len(layers), 2, _SENTENCES, _SOURCE, *kept) if crosses else 0),
+        source_valid=torch.ones((_SENTENCES, _SOURCE) if crosses else 0, dtype=torch.bool),
+    )
+
+
+_FREE: Any = torch.export.Dim.AUTO
+"""A size that may be another one at each call."""
+
+
+def _step_sizes(model: EncoderDecoder | DecoderOnly) -> StepInputs:
+    """Which sizes of a step's inputs are free."""
+    crosses = isinstance(model, EncoderDecoder)
+    none: Any = {}
+    free: dict[str, Any] = {
+        "tokens": {0: _FREE},
+        "positions": none if crosses else {0: _FREE},
+        "pool": {2: _FREE},
+        "entries": {0: _FREE, 1: _FREE},
+        "seen": none if crosses else {0: _FREE, 1: _FREE},
+        "sentence_at": {0: _FREE} if crosses else none,
+        "source": {2: _FREE, 3: _FREE} if crosses else none,
+        "source_valid": {0: _FREE, 1: _FREE} if crosses else none,
+    }
+    return StepInputs(**free)
+
+
+def _library(module: nn.Module, example: tuple[Tensor, ...], sizes: tuple[Any, ...]) -> bytes:
+    """The shared library of a module.
+
+    Raises:
+        ValueError: if there is no C++ compiler, or it fails.
+    """
+    from torch._inductor import aoti_compile_and_package
+    from torch._inductor.exc import CppCompileError, InvalidCxxCompiler
+    from torch._inductor.utils import fresh_cache
+
+    with torch.no_grad(), TemporaryDirectory() as folder, fresh_cache(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's, about itself
+        program = torch.export.export(module, tuple(example), dynamic_shapes=sizes)
+        package = Path(folder) / "package.pt2"
+        try:
+            aoti_compile_and_package(program, package_path=str(package), inductor_configs=_SETTINGS)
+        except (CppCompileError, InvalidCxxCompiler) as problem:
+            raise ValueError(
+                f"the model could not be compiled ({_first_line(problem)}); install a C++ compiler such as g++, or "
+                "compile it on another machine with the same CPU and version of torch"
+            ) from problem
+        with zipfile.ZipFile(package) as archive:
+            (name,) = (name for name in archive.namelist() if name.endswith(".so"))
+            return archive.read(name)
+
+
+_SETTINGS = {
+    # What is between the products takes so little time that several threads would gain nothing, and the library would
+    # bring threads of its own; the products have torch's.
+    "cpp.threads": 1,
+}
+
+
+def _first_line(problem: Exception) -> str:
+    return str(problem).strip().partition("\n")[0]

@@ -1,0 +1,95 @@
+"""A model that decodes by compiled code."""
+
+import torch
+from torch.nn.functional import embedding
+
+from seq2seq.models.ahead import StepInputs, told_by_positions
+from seq2seq.models.decoder_only import DecoderOnly, without_last
+from seq2seq.models.encoder_decoder import EncoderDecoder
+from seq2seq.models.native_function import NativeFunction
+from seq2seq.nn.pool import Pool, PooledState
+from seq2seq.nn.positions import Places
+from seq2seq.shapes import Bool, Float, Int, Tensor
+
+
+class CompiledSteps:
+    """What a model does in decoding but for the projection onto the vocabulary.
+
+    Args:
+        model: On a CPU, in float32, with the weights that were compiled.
+        step: `seq2seq.models.ahead.TargetStep`.
+        reader: `SourceReader`; None for a decoder-only model, whose modules read the source.
+    """
+
+    def __init__(
+        self, model: EncoderDecoder | DecoderOnly, step: NativeFunction, reader: NativeFunction | None
+    ) -> None:
+        self._model, self._step, self._reader = model, step, reader
+        layers = list(model.decoder.blocks())
+        heads = layers[0].self_attention.heads
+        self._kept = (len(layers), 2, 0, heads.num_kv_heads, heads.d_head)
+
+    def start(self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> PooledState:
+        """The state that decoding begins with: the source read."""
+        model = self._model
+        if isinstance(model, DecoderOnly):
+            return _after_source(model, src, src_valid)
+        assert self._reader is not None
+        places = Places.of_valid(src_valid)
+        told = told_by_positions(model.encoder, places.end)
+        (source,) = self._reader(src, src_valid, embedding(places.index, told))
+        return PooledState(
+            pool=Pool(source.new_empty(self._kept)),
+            entries=torch.empty(len(src), 0, dtype=torch.long),
+            seen=None,
+            length=0,
+            next_place=None,
+            sentence_at=torch.arange(len(src)),
+            source=source,
+            source_valid=src_valid,
+        )
+
+    def step(self, tokens: Int[Tensor, "R 1"], state: PooledState) -> tuple[Float[Tensor, "R D"], PooledState]:
+        """The output at the given pieces, and the state after them. The given state must not be used again."""
+        state = state.with_room()
+        told = told_by_positions(self._model.decoder, state.length + 1)
+        if state.next_place is None:
+            positions = told[state.length : state.length + 1]
+        else:
+            positions = embedding(state.next_place[:, 0], told)
+        hidden, added = self._step(
+            *StepInputs(
+                tokens=tokens[:, 0],
+                positions=positions,
+                pool=state.pool.buffer,
+                entries=state.entries,
+                seen=_NOTHING if state.seen is None else state.seen,
+                sentence_at=state.sentence_at,
+                source=state.source,
+                source_valid=state.source_valid,
+            )
+        )
+        return hidden, state.after(added)
+
+
+_NOTHING = torch.empty(0, dtype=torch.bool)
+
+
+def _after_source(model: DecoderOnly, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> PooledState:
+    """The state of a decoder-only model whose modules have read the source without its EOS."""
+    plain = model.prefill(src[:, :-1], without_last(src_valid))[1]
+    buffer, (num_rows, length) = plain.history.cache.buffer, (len(src), plain.length)
+    heads = next(model.decoder.blocks()).self_attention.heads
+    pool = model.output.new_empty(len(model.decoder.layers), 2, 0, heads.num_kv_heads, heads.d_head)
+    if buffer is not None:
+        pool = buffer[:, :, :, :length].flatten(2, 3)
+    return PooledState(
+        pool=Pool(pool, num_rows * length),
+        entries=torch.arange(num_rows * length).view(num_rows, length),
+        seen=plain.source_mask[:, 0, 0],
+        length=length,
+        next_place=plain.next_place,
+        sentence_at=_NOTHING.long(),
+        source=pool.new_empty(0),
+        source_valid=_NOTHING,
+    )
