@@ -79,24 +79,39 @@ def _library(module: nn.Module, example: tuple[Tensor, ...], sizes: tuple[Any, .
     Raises:
         ValueError: if there is no C++ compiler, or it fails.
     """
-    from torch._inductor import aoti_compile_and_package
-    from torch._inductor.exc import CppCompileError, InvalidCxxCompiler
     from torch._inductor.utils import fresh_cache
 
-    with torch.no_grad(), TemporaryDirectory() as folder, fresh_cache(), warnings.catch_warnings():
+    with torch.no_grad(), TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's, about itself
-        program = torch.export.export(module, tuple(example), dynamic_shapes=sizes)
         package = Path(folder) / "package.pt2"
-        try:
-            aoti_compile_and_package(program, package_path=str(package), inductor_configs=_SETTINGS)
-        except (CppCompileError, InvalidCxxCompiler) as problem:
+        # what goes wrong is raised outside, or torch would leave its files behind, and say so
+        with fresh_cache(dir=folder):
+            problem = _package(torch.export.export(module, tuple(example), dynamic_shapes=sizes), package)
+        if problem is not None:
             raise ValueError(
-                f"the model could not be compiled ({_first_line(problem)}); install a C++ compiler such as g++, or "
-                "compile it on another machine with the same CPU and version of torch"
-            ) from problem
+                f"the model could not be compiled ({problem}); install a C++ compiler such as g++, or compile it on "
+                "another machine with the same CPU and version of torch"
+            )
         with zipfile.ZipFile(package) as archive:
             (name,) = (name for name in archive.namelist() if name.endswith(".so"))
             return archive.read(name)
+
+
+def _package(program: torch.export.ExportedProgram, path: Path) -> str | None:
+    """Write the compiled program to `path`; what is wrong with the C++ compiler, if something is."""
+    from torch._inductor import aoti_compile_and_package
+    from torch._inductor.exc import CppCompileError, InductorError, InvalidCxxCompiler
+
+    try:
+        aoti_compile_and_package(program, package_path=str(path), inductor_configs=_SETTINGS)
+    except (CppCompileError, InductorError) as problem:
+        cause = problem.inner_exception if isinstance(problem, InductorError) else problem
+        if isinstance(cause, CppCompileError):
+            return cause.output.strip().partition("\n")[0]
+        if isinstance(cause, InvalidCxxCompiler):
+            return str(cause)
+        raise
+    return None
 
 
 _SETTINGS = {
@@ -104,7 +119,3 @@ _SETTINGS = {
     # bring threads of its own; the products have torch's.
     "cpp.threads": 1,
 }
-
-
-def _first_line(problem: Exception) -> str:
-    return str(problem).strip().partition("\n")[0]
