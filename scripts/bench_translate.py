@@ -10,6 +10,9 @@ model) and Hugging Face's generate; --peer-command adds any program that transla
 median, min and max over the rounds; a ratio is taken in each round.
 
 ratio_batch_* and the like are our sentences/s over those of the other engine, ratio_single_* our milliseconds over its.
+If the bundle has compiled code (seq2seq convert --to aoti), that is what is measured as ours, in all figures, and the
+modules are an engine of their own: ratio_modules_*.
+
 All engines search by the same rule: a sentence is done when as many hypotheses have ended as the beam is wide. By
 default this package goes on until nothing better can come: *_own_stop is that. What could not be measured is null, with
 the reason in `missing`. Besides: what a step costs at target length 512 beside 64, the bytes of the cache beside those
@@ -169,8 +172,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     from seq2seq.bundle import read_config
     from seq2seq.nn.device import find_device
     from seq2seq.training.provenance import environment
+    from seq2seq.translator.compiled_package import is_compiled
 
     args.device = str(find_device(args.device))
+    args.backend = "aoti" if is_compiled(args.model) else "torch"
     target_lang = read_config(args.model)["target_lang"]
     machine = measuring.machine()
     rounds: list[Round] = []
@@ -204,8 +209,8 @@ def first_answers(args: argparse.Namespace, lines: list[str]) -> dict[str, Any]:
     from start_up import start_up
 
     line = next((line for line in lines if line.strip()), "")
-    start_up(args.model, line, args.threads)
-    return measuring.spreads([start_up(args.model, line, args.threads) for _ in range(args.start_ups)])
+    start_up(args.model, line, args.threads, args.backend)
+    return measuring.spreads([start_up(args.model, line, args.threads, args.backend) for _ in range(args.start_ups)])
 
 
 def said(found: Round) -> str:

@@ -11,6 +11,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from seq2seq.config import Architecture, DecodeConfig, ModelConfig
 from seq2seq.translator import Translator
+from seq2seq.translator.compiled_package import is_compiled
 
 AROUND = 8
 """Steps on each side of a length that a figure is the median of."""
@@ -57,7 +58,7 @@ def step_costs(
         ValueError: if the model has no such long positions.
     """
     torch.set_num_threads(threads)
-    translator = Translator.load(bundle, "cpu")
+    translator = Translator.load(bundle, "cpu", compiled=is_compiled(bundle))
     config = translator.bundle.model_config
     last = lengths[1] + AROUND + 1
     if config.max_positions is not None and config.max_positions <= last:
@@ -134,7 +135,7 @@ def decode_profile(bundle: str, lines: Sequence[str], options: dict[str, Any]) -
         options: Values of `DecodeConfig`.
     """
     torch.set_num_threads(1)
-    translator = Translator.load(bundle, "cpu")
+    translator = Translator.load(bundle, "cpu", compiled=is_compiled(bundle))
     decode = DecodeConfig(**options)
     translator.translate(lines, decode)
     started = time.perf_counter()

@@ -47,12 +47,12 @@ def first_output(arguments: Sequence[str], text: str = "", threads: int = 1) -> 
     return seconds, cpu
 
 
-def start_up(bundle: str, line: str, threads: int) -> dict[str, float]:
+def start_up(bundle: str, line: str, threads: int, backend: str = "torch") -> dict[str, float]:
     """One measurement of each; the process of the first translation is asked for that one alone."""
     importing, importing_cpu = first_output([sys.executable, "-c", "import torch"], threads=threads)
     helping, helping_cpu = first_output([*command(), "--help"], threads=threads)
     translating, translating_cpu = first_output(
-        [*command(), "translate", bundle, "--device", "cpu"], line + "\n", threads
+        [*command(), "translate", bundle, "--device", "cpu", "--backend", backend], line + "\n", threads
     )
     return {
         "help_seconds": helping,

@@ -50,7 +50,10 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Ours:
-    """This package's own engine: with all pieces or those of the bundle's shortlist, in float32 or other numbers."""
+    """This package's own engine.
+
+    With all pieces or those of the bundle's shortlist; in float32 or other numbers; by compiled code or by modules.
+    """
 
     bundle: str
     threads: int
@@ -58,6 +61,7 @@ class Ours:
     batch_tokens: int | None = None
     shortlist: bool = False
     compute: str = "float32"
+    compiled: bool = False
 
     def load(self) -> Engine:
         import torch
@@ -66,7 +70,8 @@ class Ours:
         from seq2seq.translator import Translator
 
         torch.set_num_threads(self.threads)
-        return _Own(Translator.load(self.bundle, self.device, compute=Compute[self.compute]), self)
+        compute = Compute[self.compute]
+        return _Own(Translator.load(self.bundle, self.device, compute=compute, compiled=self.compiled), self)
 
 
 @dataclass(frozen=True)

@@ -65,8 +65,13 @@ class Plan:
     def _choose(self) -> None:
         """Find out which engines can be had."""
         args = self.args
-        ours = engines.Ours(args.model, args.threads, args.device, args.batch_tokens)
+        modules = engines.Ours(args.model, args.threads, args.device, args.batch_tokens)
+        ours = replace(modules, compiled=args.backend == "aoti")
         self.wanted["ours"] = ours
+        if ours.compiled:
+            self.wanted["modules"] = modules
+        else:
+            self.missing["modules"] = "they are what is measured as ours; give a bundle with compiled code"
         if (Path(args.model) / "shortlist.safetensors").exists():
             self.wanted["shortlist"] = replace(ours, shortlist=True)
         else:
@@ -76,7 +81,7 @@ class Plan:
         except ValueError as error:
             self.missing["int8"] = str(error)
         else:
-            self.wanted["int8"] = replace(ours, compute="int8")
+            self.wanted["int8"] = replace(modules, compute="int8")
         self._choose_ctranslate2()
         if self._has("hugging_face", "hugging_face"):
             folder = args.hugging_face or self._converted("hugging_face", None)
@@ -125,6 +130,11 @@ class Plan:
             Ratio(f"ratio_{how}_{name}", f"{how}_{name}", "ctranslate2", other_mode=f"{how}_{other}")
             for how in ("batch", "single")
             for name, other in ((beam, beam), ("greedy", "greedy"), (f"{beam}_own_stop", beam))
+        ]
+        found += [
+            Ratio(f"ratio_modules_{how}_{name}", f"{how}_{name}", "ctranslate2", engine="modules")
+            for how in ("batch", "single")
+            for name in (beam, "greedy")
         ]
         for name, backend in ((beam, "ratio_backend_int8"), ("greedy", "ratio_backend_int8_greedy")):
             found += [

@@ -164,7 +164,7 @@ def told_by_positions(stack: Stack[Block] | Stack[CrossBlock], end: int) -> Floa
 
 
 def _embedded(
-    stack: Stack[Block] | Stack[CrossBlock], ids: Int[Tensor, "B T"], positions: Float[Tensor, "B T P"]
+    stack: Stack[Block] | Stack[CrossBlock], ids: Int[Tensor, "B T"], positions: Float[Tensor, "#B T P"]
 ) -> tuple[Float[Tensor, "B T D"], Rotation | None]:
     """The vectors that a stack begins with, and how its queries and keys are turned."""
     x = stack.embedding.rows(ids)

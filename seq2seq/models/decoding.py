@@ -96,6 +96,8 @@ class TurnedProjection:
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        # models of other programs may have one that is zero, and to add it is a pass over all logits
+        bias = None if bias is None or not bias.any() else bias
         self._weight, self._bias = weight, bias
         self._turned = Turned(weight, bias)
 

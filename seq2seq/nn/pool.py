@@ -35,7 +35,7 @@ class Pool:
         """The pool with an entry for each row, for which there must be room."""
         end = self.used + added.shape[2]
         assert end <= self.room
-        self.buffer[:, :, self.used : end] = added
+        self.buffer.narrow(2, self.used, added.shape[2]).copy_(added)
         return replace(self, used=end)
 
     def only(self, entries: Int[Tensor, " n"], room: int) -> "Pool":

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from seq2seq.search.step import picked
 from seq2seq.shapes import Bool, Float, Int
 
 
@@ -45,14 +46,13 @@ class Candidates:
         totals = totals.reshape(len(slots), -1)
         # The stable sort puts the better hypothesis, then the better piece, first where totals are equal.
         order = np.argsort(-totals, axis=1, kind="stable")[:, :count]
-        rows = np.take_along_axis(slots, order // num_pieces, axis=1)
-        at = order % num_pieces
-        return Candidates(np.take_along_axis(totals, order, axis=1), rows, pieces[rows, at], own_values[rows, at])
+        rows, at = picked(slots, order // num_pieces), order % num_pieces
+        return Candidates(picked(totals, order), rows, pieces[rows, at], own_values[rows, at])
 
     def reordered(self, order: Int[np.ndarray, "B M"]) -> "Candidates":
         """The candidates of each sentence in another order."""
         parts = (self.log_probs, self.rows, self.pieces, self.piece_log_probs)
-        return Candidates(*(np.take_along_axis(part, order, axis=1) for part in parts))
+        return Candidates(*(picked(part, order) for part in parts))
 
 
 def share_out(found: Candidates, met: Int[np.ndarray, "B M"]) -> Candidates:
