@@ -64,7 +64,7 @@ class CompiledSteps:
                 pool=state.pool.buffer,
                 entries=state.entries,
                 seen=_NOTHING if state.seen is None else state.seen,
-                sentence_at=state.sentence_at,
+                sentence_at=state.sentence_at if len(state.source) else _NO_SENTENCES,
                 source=state.source,
                 source_valid=state.source_valid,
             )
@@ -73,6 +73,7 @@ class CompiledSteps:
 
 
 _NOTHING = torch.empty(0, dtype=torch.bool)
+_NO_SENTENCES = torch.empty(0, dtype=torch.long)
 
 
 def _after_source(model: DecoderOnly, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> PooledState:
@@ -89,7 +90,7 @@ def _after_source(model: DecoderOnly, src: Int[Tensor, "B S"], src_valid: Bool[T
         seen=plain.source_mask[:, 0, 0],
         length=length,
         next_place=plain.next_place,
-        sentence_at=_NOTHING.long(),
+        sentence_at=torch.arange(num_rows),
         source=pool.new_empty(0),
         source_valid=_NOTHING,
     )
