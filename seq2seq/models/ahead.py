@@ -185,7 +185,7 @@ def _scores(query: Float[Tensor, "R H K"], key: Float[Tensor, "R C G K"]) -> Flo
 
 def _weighted(weights: Float[Tensor, "R C H"], value: Float[Tensor, "R C G K"]) -> Float[Tensor, "R H K"]:
     """The sum of the values with these weights, for each head."""
-    grouped = weights.reshape(*weights.shape[:2], value.shape[2], -1)
+    grouped = weights.reshape(*weights.shape[:2], value.shape[2], weights.shape[2] // value.shape[2])
     return (grouped[..., None] * value[:, :, :, None]).sum(1).flatten(1, 2)
 
 
