@@ -43,6 +43,13 @@ def doctor(
     seed: Annotated[int, typer.Option(help="Of the random lines.")] = 1,
     format_: Annotated[Format, typer.Option("--format", help="What to print on stdout.")] = Format.table,
     beam_size: BeamSize = None,
+    aoti: Annotated[
+        bool,
+        typer.Option(
+            "--aoti",
+            help="Check the compiled code in the bundle too, which is run for that: take bundles only that you trust.",
+        ),
+    ] = False,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -71,7 +78,7 @@ def doctor(
     bundle = load_bundle(model, find_device(device))
     if text is None:
         text = random_lines(bundle.source_tokenizer, lines, seed)
-    findings = run(choose(bundle, model, text, beam_size))
+    findings = run(choose(bundle, model, text, beam_size, compiled=aoti))
     if format_ is Format.json:
         print(json.dumps(as_data(findings, model, file, text), ensure_ascii=False))
     else:
@@ -80,7 +87,9 @@ def doctor(
         raise typer.Exit(1)
 
 
-def choose(bundle: "Bundle", path: str, lines: Sequence[str], beam_size: int | None) -> "list[Check]":
+def choose(
+    bundle: "Bundle", path: str, lines: Sequence[str], beam_size: int | None, *, compiled: bool = False
+) -> "list[Check]":
     """The checks that make sense for the bundle.
 
     Args:
@@ -88,6 +97,10 @@ def choose(bundle: "Bundle", path: str, lines: Sequence[str], beam_size: int | N
         path: Where it is on disk, for other processes.
         lines: To try it with.
         beam_size: None is the bundle's.
+        compiled: Whether to run the bundle's compiled code too.
+
+    Raises:
+        ValueError: if it has none for this machine.
     """
     from seq2seq.cli.doctor_processes import two_processes
     from seq2seq.config import Task, to_dict
@@ -95,6 +108,10 @@ def choose(bundle: "Bundle", path: str, lines: Sequence[str], beam_size: int | N
     from seq2seq.search.agreement import TOLERANCE, Check, NotApplicableError
     from seq2seq.translator import doctor as of_lines
 
+    if compiled:
+        from seq2seq.translator.compiled_package import check_there
+
+        check_there(path)
     if bundle.task is Task.language_model:
         return of_text.checks(bundle, lines, beam_size or of_text.BEAM_SIZE)
     decode = of_lines.searched(bundle.decode, beam_size)
@@ -107,7 +124,17 @@ def choose(bundle: "Bundle", path: str, lines: Sequence[str], beam_size: int | N
 
     checks = of_lines.checks(bundle, lines, decode)
     place = next(at for at, check in enumerate(checks) if not check.must_agree)
-    checks.insert(place, Check("1 against 2 processes", ("1 process", "2 processes"), processes, tolerance=TOLERANCE))
+    others = [Check("1 against 2 processes", ("1 process", "2 processes"), processes, tolerance=TOLERANCE)]
+    if compiled:
+        ways = of_lines.Ways(bundle, lines, decode)
+        names = ("modules", "compiled")
+        others.append(
+            Check("modules against compiled code", names, lambda: ways.compiled(path, alone=False), tolerance=TOLERANCE)
+        )
+        others.append(
+            Check("compiled code, line alone", names, lambda: ways.compiled(path, alone=True), tolerance=TOLERANCE)
+        )
+    checks[place:place] = others
     return checks
 
 

@@ -73,6 +73,20 @@ def is_compiled(path: str | Path) -> bool:
     return (Path(path) / FOLDER / INDEX).is_file()
 
 
+def check_there(path: str | Path) -> None:
+    """Refuse a bundle without compiled code.
+
+    Raises:
+        ValueError: with how to make it.
+    """
+    if not is_compiled(path):
+        raise ValueError(f"{path} has no compiled code; {_remedy(path)}, and use that")
+
+
+def _remedy(path: str | Path) -> str:
+    return f"make it with `seq2seq convert {path} NEW_FOLDER --to aoti`"
+
+
 def use_compiled(bundle: Bundle, path: str | Path) -> None:
     """Let the bundle's model, just loaded from `path`, decode by the compiled code that is there.
 
@@ -80,10 +94,8 @@ def use_compiled(bundle: Bundle, path: str | Path) -> None:
         ValueError: if there is none, it is damaged, or it is for other weights, another version of torch or another
             kind of CPU.
     """
-    folder = Path(path) / FOLDER
-    remedy = f"make it with `seq2seq convert {path} NEW_FOLDER --to aoti`"
-    if not is_compiled(path):
-        raise ValueError(f"{path} has no compiled code, which --backend aoti runs; {remedy}, and translate with that")
+    check_there(path)
+    folder, remedy = Path(path) / FOLDER, _remedy(path)
     try:
         index: dict[str, Any] = json.loads((folder / INDEX).read_bytes())
         compiled_for = index["torch"], index["machine"], frozenset(index["cpu"]), index["weights"]

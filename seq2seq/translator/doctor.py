@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 
 import torch
 
@@ -18,6 +19,7 @@ from seq2seq.nn.device import evaluation
 from seq2seq.search.agreement import Answer, Answers, Check, NotApplicableError, exact_checks
 from seq2seq.search.length_penalty import LengthPenalty
 from seq2seq.translator.batches import length_limits, pad
+from seq2seq.translator.compiled_package import use_compiled
 from seq2seq.translator.ctranslate2_conversion import library
 from seq2seq.translator.ctranslate2_engine import CTranslate2Engine
 from seq2seq.translator.ctranslate2_options import check_options
@@ -171,6 +173,21 @@ class Ways:
             raise NotApplicableError(str(reason)) from reason
         coarse = Translator(replace(self._bundle, model=model))
         return answers(self.batched), answers(coarse.translate(self._lines, self.decode, on_notice=_unheard))
+
+    def compiled(self, path: str | Path, *, alone: bool) -> Answers:
+        """By the compiled code of the bundle at `path`: each line by itself, or all at once.
+
+        Raises:
+            ValueError: if there is none for this machine.
+        """
+        if self.decode.coverage_penalty:
+            raise NotApplicableError("compiled code does not show the attention that the coverage penalty goes by")
+        bundle = replace(self._bundle, model=copy.deepcopy(self._bundle.model).float().cpu())
+        use_compiled(bundle, path)
+        other = Translator(bundle)
+        lines = [[line] for line in self._lines] if alone else [self._lines]
+        found = [one for some in lines for one in other.translate(some, self.decode, on_notice=_unheard)]
+        return answers(self.batched), answers(found)
 
     def ctranslate2(self) -> Answers:
         """The engine CTranslate2 in float32, from a conversion in a temporary folder.
