@@ -1,5 +1,6 @@
 """Compiling what `seq2seq.models.ahead` has into shared libraries. This needs a C++ compiler; using them does not."""
 
+import os
 import warnings
 import zipfile
 from pathlib import Path
@@ -24,6 +25,7 @@ def compile_model(model: EncoderDecoder | DecoderOnly) -> dict[str, bytes]:
     Raises:
         ValueError: if there is no C++ compiler, or it fails.
     """
+    _check_compiler()
     libraries = {STEP: _library(TargetStep(model), step_example(model), (tuple(_step_sizes(model)),))}
     if isinstance(model, EncoderDecoder):
         src = torch.zeros(_SENTENCES, _SOURCE, dtype=torch.long)
@@ -88,30 +90,47 @@ def _library(module: nn.Module, example: tuple[Tensor, ...], sizes: tuple[Any, .
         with fresh_cache(dir=folder):
             problem = _package(torch.export.export(module, tuple(example), dynamic_shapes=sizes), package)
         if problem is not None:
-            raise ValueError(
-                f"the model could not be compiled ({problem}); install a C++ compiler such as g++, or compile it on "
-                "another machine with the same CPU and version of torch"
-            )
+            raise _not_compiled(problem)
         with zipfile.ZipFile(package) as archive:
             (name,) = (name for name in archive.namelist() if name.endswith(".so"))
             return archive.read(name)
 
 
+def _check_compiler() -> None:
+    """Refuse to begin without a C++ compiler.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        get_cpp_compiler()
+    except InvalidCxxCompiler as problem:
+        raise _not_compiled(f"{os.environ.get('CXX', 'g++')} is not a C++ compiler that works") from problem
+
+
 def _package(program: torch.export.ExportedProgram, path: Path) -> str | None:
-    """Write the compiled program to `path`; what is wrong with the C++ compiler, if something is."""
+    """Write the compiled program to `path`; what the C++ compiler says, if it fails."""
     from torch._inductor import aoti_compile_and_package
-    from torch._inductor.exc import CppCompileError, InductorError, InvalidCxxCompiler
+    from torch._inductor.exc import CppCompileError, InductorError
 
     try:
         aoti_compile_and_package(program, package_path=str(path), inductor_configs=_SETTINGS)
     except (CppCompileError, InductorError) as problem:
         cause = problem.inner_exception if isinstance(problem, InductorError) else problem
-        if isinstance(cause, CppCompileError):
-            return cause.output.strip().partition("\n")[0]
-        if isinstance(cause, InvalidCxxCompiler):
-            return str(cause)
-        raise
+        if not isinstance(cause, CppCompileError):
+            raise
+        return cause.output.strip().partition("\n")[0]
     return None
+
+
+def _not_compiled(problem: str) -> ValueError:
+    return ValueError(
+        f"the model could not be compiled: {problem}; install a C++ compiler such as g++ (the variable CXX names "
+        "another one), or compile it on another machine with the same CPU and version of torch"
+    )
 
 
 _SETTINGS = {
