@@ -103,7 +103,9 @@ def write_bundle(bundle: Bundle, folder: Path) -> None:
     try:
         save_model(bundle.model, str(folder / WEIGHTS_FILE))
     except SafetensorError as problem:  # its word for a full disk and the like
-        raise OSError(f"the weights could not be written ({problem}); is the disk full?") from problem
+        raise OSError(
+            f"the weights could not be written in {folder.parent} ({problem}); is the disk full?"
+        ) from problem
     files = bundle.source_tokenizer.files("source")
     if not bundle.joint:
         files |= bundle.target_tokenizer.files("target")

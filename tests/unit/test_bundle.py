@@ -440,7 +440,7 @@ def test_weights_that_find_no_room_on_the_disk_are_an_error_of_the_system(joint,
 
     monkeypatch.setattr(seq2seq.bundle, "save_model", full)
     with pytest.raises(
-        OSError, match=r"the weights of .*b could not be written \(.*No space left.*\); is the disk full"
+        OSError, match=rf"the weights could not be written in {tmp_path} \(.*No space left.*\); is the disk full"
     ):
         save_bundle(joint, tmp_path / "b")
     assert not list(tmp_path.iterdir())
