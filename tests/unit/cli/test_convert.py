@@ -175,7 +175,7 @@ def test_what_is_not_an_older_target_of_the_same_kind_is_never_replaced(bundle_f
 
 
 def test_a_bundle_must_be_told_what_it_is_to_become(bundle_folder, tmp_path):
-    said = f"{bundle_folder} is a bundle; say what it is to become: --to huggingface or --to ctranslate2"
+    said = f"{bundle_folder} is a bundle; say what it is to become: --to huggingface, ctranslate2 or aoti"
     refused(2, said, bundle_folder, tmp_path / "out")
 
 
