@@ -11,6 +11,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+import torch._inductor
 from typer.testing import CliRunner
 
 from seq2seq.bundle import load_bundle, save_bundle
@@ -105,8 +106,7 @@ DECODES = {
 }
 
 
-@pytest.mark.parametrize("name", DECODES)
-@pytest.mark.parametrize("batch", [1, 25])
+@pytest.mark.parametrize(("name", "batch"), [(name, 25) for name in DECODES] + [("beam", 1)])
 def test_it_gives_what_the_modules_give(package, name, batch):
     decode = dataclasses.replace(DECODES[name], batch_tokens=batch)
     assert_same(answers(package, decode, compiled=True), answers(package, decode, compiled=False))
@@ -351,6 +351,17 @@ def test_after_a_compilation_that_failed_nothing_is_there_and_what_was_there_sti
         assert result.stderr == "error: the model could not be compiled: no compiler\n"
     assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
     assert [file.name for file in tmp_path.iterdir()] == ["package"]
+
+
+def test_without_a_compiler_nothing_is_written(tiny_bundle_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", "/nowhere/g++")
+    # torch has read the variable when it was imported
+    with torch._inductor.config.patch({"cpp.cxx": (None, "/nowhere/g++")}):
+        result = convert(tiny_bundle_folder, tmp_path / "new", "--to", "aoti")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("error: the model could not be compiled: /nowhere/g++ is not a C++ compiler that")
+    assert result.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_language_model_is_refused(python, tiny_writer_folder, tmp_path):
