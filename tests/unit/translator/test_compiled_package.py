@@ -7,6 +7,7 @@ import dataclasses
 import json
 import platform
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -43,21 +44,35 @@ class Uncompiled(NativeFunction):
         return list(found) if isinstance(found, tuple) else [found]
 
 
-@pytest.fixture
-def python(monkeypatch):
+def without_compiling(changes):
     """Bundles are compiled into files of a few bytes, in whose place Python is called."""
-    monkeypatch.setattr(f"{SAID}.NativeFunction", Uncompiled)
-    monkeypatch.setattr(
+    changes.setattr(f"{SAID}.NativeFunction", Uncompiled)
+    changes.setattr(
         "seq2seq.models.compilation.compile_model",
         lambda model: {STEP: b"a step"} | ({READER: b"a reader"} if hasattr(model, "encoder") else {}),
     )
 
 
 @pytest.fixture
-def package(python, tiny_bundle_folder, tmp_path):
-    """The tiny bundle with such files."""
-    save_compiled(load_bundle(tiny_bundle_folder), tmp_path / "package")
-    return tmp_path / "package"
+def python(monkeypatch):
+    """Nothing is compiled."""
+    without_compiling(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def made(tiny_bundle_folder, tmp_path_factory):
+    """The tiny bundle with such files; to be left as it is."""
+    folder = tmp_path_factory.mktemp("made") / "package"
+    with pytest.MonkeyPatch.context() as changes:
+        without_compiling(changes)
+        save_compiled(load_bundle(tiny_bundle_folder), folder)
+    return folder
+
+
+@pytest.fixture
+def package(python, made, tmp_path):
+    """A copy of it, to be changed."""
+    return Path(shutil.copytree(made, tmp_path / "package"))
 
 
 def index_of(package):
