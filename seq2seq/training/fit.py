@@ -12,6 +12,7 @@ from pytorch_lightning.loggers import Logger
 
 from seq2seq.bundle import save_bundle
 from seq2seq.config import FinalWeights, Task, TrainConfig
+from seq2seq.nn.host_memory import keep_freed_memory
 from seq2seq.training.advice import advise, advise_on_vocabulary
 from seq2seq.training.averaging import latest_checkpoints
 from seq2seq.training.batch_size import with_batch_tokens
@@ -32,7 +33,6 @@ from seq2seq.training.checkpoints import (
 from seq2seq.training.devices import check_devices, share_threads
 from seq2seq.training.distribution import barrier, from_rank_zero, rank
 from seq2seq.training.first_weights import fine_tuned, read_first_weights
-from seq2seq.training.host_memory import keep_freed_memory
 from seq2seq.training.interruption import Interruption
 from seq2seq.training.launch import check_started, cluster_environment, meet
 from seq2seq.training.limits import Limits

@@ -17,12 +17,12 @@ from seq2seq.bundle import Bundle
 from seq2seq.config import DataKind, TrainConfig
 from seq2seq.inspection.cost import Sizes, parameter_parts
 from seq2seq.nn.device import evaluation
+from seq2seq.nn.host_memory import keep_freed_memory
 from seq2seq.training.advice import advise, advise_on_sampling, advise_on_vocabulary
 from seq2seq.training.batch_size import with_batch_tokens, worst_update
 from seq2seq.training.data_module import ParallelDataModule
 from seq2seq.training.devices import check_devices, share_threads
 from seq2seq.training.first_weights import fine_tuned, read_first_weights
-from seq2seq.training.host_memory import keep_freed_memory
 from seq2seq.training.plan_room import Disk, Memory, disk, memory
 from seq2seq.training.preparation import Prepared, prepare
 from seq2seq.training.schedule import last_step, learning_rate

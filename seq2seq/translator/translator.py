@@ -13,6 +13,7 @@ from seq2seq.models.decoding import prepare_for_decoding
 from seq2seq.models.ensemble import normalized
 from seq2seq.models.quantized import check_machine, compute_in
 from seq2seq.nn.device import evaluation, find_device
+from seq2seq.nn.host_memory import keep_freed_memory
 from seq2seq.search.hypotheses import Hypothesis
 from seq2seq.text.lines import is_blank
 from seq2seq.translator.alignments import Aligner, check_alignment
@@ -80,6 +81,8 @@ class Translator(LineTranslator):
     ) -> "Translator":
         """The translator of the bundle at `path`, or of the ensemble of several. Their models are for decoding only.
 
+        On a CPU the process keeps the memory that tensors leave behind from now on, for the next ones.
+
         Args:
             path: A folder as `seq2seq train` writes it, or several of them.
             device: "cpu", "cuda", "cuda:1", "mps", or "auto" for a GPU when there is one.
@@ -100,6 +103,8 @@ class Translator(LineTranslator):
         if compiled:
             check_compiled(device, compute, decode)
             device = "cpu"
+        if torch.device(find_device(device)).type == "cpu":
+            keep_freed_memory(threads=True)
         paths = [path] if isinstance(path, (str, Path)) else path
         bundles = [load_bundle(one, find_device(device)) for one in paths]
         for bundle in bundles:

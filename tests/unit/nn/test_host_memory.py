@@ -1,4 +1,4 @@
-"""seq2seq.training.host_memory: freed memory is there for the next step."""
+"""seq2seq.nn.host_memory: freed memory is there for the next step."""
 
 import subprocess
 import sys
@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from seq2seq.training import host_memory
+from seq2seq.nn import host_memory
 
 FAULTS = """
     import resource
     import torch
-    from seq2seq.training.host_memory import keep_freed_memory
+    from seq2seq.nn.host_memory import keep_freed_memory
 
     def faults():  # pages that the system has cleared for four tensors that come and go
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -37,6 +37,31 @@ def test_memory_that_is_freed_is_not_cleared_anew_by_the_system():
     before, after = map(int, done.stdout.split())
     assert before > 4 * 10_000  # of 4 KiB each, four times 48 MiB
     assert after < before / 20
+
+
+THREADS = """
+    from concurrent.futures import ThreadPoolExecutor
+
+    def faults_of_a_thread():
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(faults).result()
+
+    assert keep_freed_memory(threads=True)
+    rounds = [faults_of_a_thread() for _ in range(24)]
+    print(first, sum(rounds[-8:]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a setting of glibc")
+def test_threads_that_come_and_go_have_it_too():
+    begin = textwrap.dedent(FAULTS[: FAULTS.index("    assert")])
+    command = [sys.executable, "-c", begin + textwrap.dedent(THREADS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    before, after = map(int, done.stdout.split())
+    assert before > 4 * 10_000
+    assert (
+        after < before / 4
+    )  # eight threads; those with memory of their own have more than one and a half times as many
 
 
 def test_other_systems_and_libraries_are_left_as_they_are(monkeypatch):
