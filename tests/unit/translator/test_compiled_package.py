@@ -17,11 +17,13 @@ from typer.testing import CliRunner
 
 from seq2seq.bundle import load_bundle, save_bundle
 from seq2seq.cli.app import app
+from seq2seq.cli.doctor import choose
 from seq2seq.config import Compute, DecodeConfig
 from seq2seq.corpus.shortlist import Shortlist
 from seq2seq.models import build_model
 from seq2seq.models.ahead import READER, STEP, SourceReader, TargetStep
 from seq2seq.models.native_function import NativeFunction
+from seq2seq.search.agreement import Outcome, examine
 from seq2seq.translator import Request, Translator
 from seq2seq.translator.compiled_package import is_compiled, save_compiled
 
@@ -392,3 +394,35 @@ def test_a_quantization_is_not_for_compiled_code(tiny_bundle_folder, tmp_path):
     result = convert(tiny_bundle_folder, tmp_path / "new", "--to", "aoti", "--quantization", "int8")
     assert result.exit_code == 2
     assert "--quantization is for --to ctranslate2, got --to aoti" in result.stderr
+
+
+def examined(path):
+    """What the doctor finds about the compiled code alone."""
+    checks = choose(load_bundle(path), str(path), LINES, 2, compiled=True)
+    own = [check for check in checks if "compiled" in check.name]
+    assert [check.sides for check in own] == [("modules", "compiled")] * 2
+    assert all(check.must_agree for check in own)
+    return [examine(check).outcome for check in own]
+
+
+def test_the_doctor_finds_compiled_code_that_gives_what_the_modules_give(package):
+    assert examined(package) == [Outcome.equal] * 2
+
+
+def test_the_doctor_finds_compiled_code_that_gives_something_else(package, monkeypatch):
+    right = Uncompiled.__call__
+    monkeypatch.setattr(Uncompiled, "__call__", lambda self, *tensors: [2 * one for one in right(self, *tensors)])
+    assert examined(package) == [Outcome.differs] * 2
+
+
+def test_with_a_coverage_penalty_the_doctor_does_not_ask_compiled_code(python, tiny_bundle_folder, tmp_path):
+    bundle = load_bundle(tiny_bundle_folder)
+    save_compiled(dataclasses.replace(bundle, decode=DecodeConfig(coverage_penalty=0.2)), tmp_path / "covered")
+    assert examined(tmp_path / "covered") == [Outcome.not_applicable] * 2
+
+
+def test_the_doctor_refuses_a_bundle_without_compiled_code(tiny_bundle_folder):
+    result = CliRunner().invoke(app, ["doctor", str(tiny_bundle_folder), "--aoti", "--lines", "1"])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "bundle has no compiled code; make it with `seq2seq convert " in result.stderr
+    assert result.stderr.count("\n") == 1
