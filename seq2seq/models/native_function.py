@@ -5,6 +5,7 @@ the library is called by ctypes, which lets go of the lock; tensors go in and ou
 """
 
 import ctypes
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ class NativeFunction:
         try:
             library = ctypes.CDLL(str(path))
             create, self._run = library.AOTInductorModelContainerCreateWithDevice, library.AOTInductorModelContainerRun
+            delete = library.AOTInductorModelContainerDelete
         except (OSError, AttributeError) as problem:
             raise ValueError(
                 f"{path} is not a library that torch {torch.__version__} loads ({problem}); compile the model anew"
@@ -43,6 +45,8 @@ class NativeFunction:
         self._run.argtypes = [_Pointer, _Pointer, size, _Pointer, size, _Pointer, _Pointer]
         if create(ctypes.byref(self._container), at_once, b"cpu", None):
             raise ValueError(f"{path} could not be made ready by torch {torch.__version__}; compile the model anew")
+        delete.argtypes = [_Pointer]
+        weakref.finalize(self, delete, self._container).atexit = False  # the process's memory goes with it
 
     def __call__(self, *tensors: Tensor) -> list[Tensor]:
         """What the function gives.

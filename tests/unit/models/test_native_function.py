@@ -3,6 +3,7 @@
 The library here is written by hand, with the functions that torch's have.
 """
 
+import ctypes
 import gc
 import shutil
 import subprocess
@@ -24,6 +25,11 @@ int AOTInductorModelContainerCreateWithDevice(void** made_at, size_t at_once, co
     made = (int)at_once;
     *made_at = &made;
     return at_once > 90 || device[0] != 'c' || folder != NULL;
+}
+int deleted = 0;
+int AOTInductorModelContainerDelete(void* self) {
+    deleted += self == &made;
+    return 0;
 }
 int AOTInductorModelContainerRun(void* self, void** in, size_t num_in, void** out, size_t num_out, void* a, void* b) {
     size_t i;
@@ -47,6 +53,15 @@ def library(tmp_path_factory):
     built = folder / "library.so"
     subprocess.run([compiler, "-shared", "-fPIC", "-o", built, folder / "library.c"], check=True)
     return built
+
+
+def test_what_a_function_has_made_ends_with_it(library):
+    function = NativeFunction(library, num_outputs=1, at_once=1)
+    deleted = ctypes.c_int.in_dll(ctypes.CDLL(str(library)), "deleted")
+    before = deleted.value
+    del function
+    gc.collect()
+    assert deleted.value == before + 1
 
 
 def test_a_file_that_is_no_library_is_refused(tmp_path):
