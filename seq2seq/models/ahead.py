@@ -102,8 +102,8 @@ def _of_past(
         scores = scores.masked_fill(~seen[:, :, None], -math.inf)
     own = _scores(query, key[:, None])
     weights = torch.cat([scores, own], 1).softmax(1)
-    num_past = entries.shape[1]
-    context = _weighted(weights[:, :num_past], pool[1][entries]) + _weighted(weights[:, num_past:], value[:, None])
+    past = entries.shape[1]
+    context = _weighted(weights[:, :past], pool[1][entries]) + _weighted(weights[:, past:], value[:, None])
     return context.flatten(1)[:, None]
 
 
@@ -178,15 +178,19 @@ def _embedded(
 
 def _scores(query: Float[Tensor, "R H K"], key: Float[Tensor, "R C G K"]) -> Float[Tensor, "R C H"]:
     """q k / sqrt(K) of each query with the keys of its head's group."""
-    query = query / math.sqrt(query.shape[2])
-    grouped = query.reshape(query.shape[0], key.shape[2], -1, key.shape[3])
-    return (grouped[:, None] * key[:, :, :, None]).sum(-1).flatten(2)
+    num_rows, num_heads, width = query.shape
+    groups = key.shape[2]
+    grouped = query.reshape(num_rows, 1, groups, num_heads // groups, width)
+    # what is scaled are the sums: queries would be scaled anew for each key in compiled code
+    return (grouped * key[:, :, :, None]).sum(-1).flatten(2) * (1 / math.sqrt(width))
 
 
 def _weighted(weights: Float[Tensor, "R C H"], value: Float[Tensor, "R C G K"]) -> Float[Tensor, "R H K"]:
     """The sum of the values with these weights, for each head."""
-    grouped = weights.reshape(*weights.shape[:2], value.shape[2], weights.shape[2] // value.shape[2])
-    return (grouped[..., None] * value[:, :, :, None]).sum(1).flatten(1, 2)
+    num_rows, num_entries, num_heads = weights.shape
+    groups = value.shape[2]
+    grouped = weights.reshape(num_rows, num_entries, groups, num_heads // groups, 1)
+    return (grouped * value[:, :, :, None]).sum(1).flatten(1, 2)
 
 
 class _TurnedLinear(nn.Module):
