@@ -262,8 +262,10 @@ def _precisions(folder: Path) -> str:
     """The number formats of the weights in a folder's safetensors files."""
     from safetensors import safe_open
 
+    from seq2seq.corpus.shortlist import FILE as SHORTLIST_FILE
+
     found = set()
-    for file in sorted(folder.glob("*.safetensors")):
+    for file in sorted(set(folder.glob("*.safetensors")) - {folder / SHORTLIST_FILE}):
         with safe_open(file, framework="pt") as tensors:
             found |= {tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118  it is no dict
     words = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
