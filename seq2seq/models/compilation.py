@@ -134,8 +134,8 @@ def _not_compiled(problem: str) -> ValueError:
 
 
 _SETTINGS = {
-    # What is between the products takes so little time that several threads would gain nothing, and the library would
-    # bring threads of its own; the products have torch's.
+    # The products have torch's threads. What is between them takes little time in the steps of sentences, and to share
+    # it out among threads would take as long.
     "cpp.threads": 1,
     # The numbers of entries and sentences are the state's own, and the search's pieces are in the vocabulary.
     "assert_indirect_indexing": False,

@@ -51,8 +51,11 @@ class CompiledSteps:
 
     def step(self, tokens: Int[Tensor, "R 1"], state: PooledState) -> tuple[Float[Tensor, "R D"], PooledState]:
         """The output at the given pieces, and the state after them. The given state must not be used again."""
+        assert tokens.shape[1] == 1, "compiled code takes one position at a time"
         state = state.with_room()
-        told = told_by_positions(self._model.decoder, state.length + 1)
+        # with padding, the length is no position
+        end = state.length if state.next_place is None else int(state.next_place.max())
+        told = told_by_positions(self._model.decoder, end + 1)
         if state.next_place is None:
             positions = told[state.length : state.length + 1]
         else:

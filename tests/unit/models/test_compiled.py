@@ -170,6 +170,23 @@ def test_positions_beyond_a_learned_table_are_refused(families, scrambled, name)
         model.step(torch.tensor([[5]]), state)
 
 
+def test_a_row_has_as_many_learned_positions_as_it_needs_whatever_the_padding_beside_it(families, scrambled):
+    model = scrambled(families("gpt2", max_positions=9))
+    src, valid = (
+        torch.tensor([[5, 6, 7, 8, 9, EOS], [5, EOS, 0, 0, 0, 0]]),
+        torch.tensor([[True] * 6, [True] * 2 + [False] * 4]),
+    )
+    model.compiled = compiled(model)
+    fed = torch.tensor([[BOS, 5, 9, 4, 7, 3, 8, 5]])
+    wanted = model(src[1:, :2], valid[1:, :2], fed)
+    logits, state = model.step(torch.full((2, 1), BOS), model.start(src, valid))
+    state = state.select(torch.tensor([1]), torch.tensor([1]))
+    for step in range(1, 8):
+        logits, state = model.step(fed[:, step : step + 1], state)
+        torch.testing.assert_close(logits, wanted[:, step], **CLOSE)
+    assert state.length == 5 + 8, "padding counts there, but is no position"
+
+
 def test_a_source_beyond_a_learned_table_is_refused(families, scrambled):
     model = scrambled(families("multi_query", max_positions=9))
     model.compiled = compiled(model)
