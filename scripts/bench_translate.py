@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import measuring
-from translation_rounds import PEERS, WARMUP_LINES, Plan, Round, one_round
+from translation_rounds import PEERS, WARMUP_LINES, Plan, Round, backend_of, one_round
 
 QUICK_LINES = 4
 LENGTHS, QUICK_LENGTHS = (64, 512), (9, 24)
@@ -172,10 +172,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     from seq2seq.bundle import read_config
     from seq2seq.nn.device import find_device
     from seq2seq.training.provenance import environment
-    from seq2seq.translator.compiled_package import is_compiled
 
     args.device = str(find_device(args.device))
-    args.backend = "aoti" if is_compiled(args.model) else "torch"
     target_lang = read_config(args.model)["target_lang"]
     machine = measuring.machine()
     rounds: list[Round] = []
@@ -198,7 +196,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         **found,
         "missing": missing,
         "engines": tables(plan, rounds, references, target_lang),
-        "settings": vars(args) | {"warmup_lines": WARMUP_LINES},
+        "settings": vars(args) | {"warmup_lines": WARMUP_LINES, "backend": backend_of(args.model)},
         "machine": machine | {"device": rounds[0].device},
         "versions": environment(),
     }
@@ -209,8 +207,9 @@ def first_answers(args: argparse.Namespace, lines: list[str]) -> dict[str, Any]:
     from start_up import start_up
 
     line = next((line for line in lines if line.strip()), "")
-    start_up(args.model, line, args.threads, args.backend)
-    return measuring.spreads([start_up(args.model, line, args.threads, args.backend) for _ in range(args.start_ups)])
+    backend = backend_of(args.model)
+    start_up(args.model, line, args.threads, backend)
+    return measuring.spreads([start_up(args.model, line, args.threads, backend) for _ in range(args.start_ups)])
 
 
 def said(found: Round) -> str:

@@ -66,7 +66,7 @@ class Plan:
         """Find out which engines can be had."""
         args = self.args
         modules = engines.Ours(args.model, args.threads, args.device, args.batch_tokens)
-        ours = replace(modules, compiled=args.backend == "aoti")
+        ours = replace(modules, compiled=backend_of(args.model) == "aoti")
         self.wanted["ours"] = ours
         if ours.compiled:
             self.wanted["modules"] = modules
@@ -159,6 +159,13 @@ class Plan:
     def lines_of(self, mode: str) -> list[str]:
         """What is translated in a mode."""
         return self.lines[: self.args.one_by_one] if mode.startswith("single") else self.lines
+
+
+def backend_of(bundle: str) -> str:
+    """What is measured as ours, in the words of `--backend`: the bundle's compiled code, if it has any."""
+    from seq2seq.translator.compiled_package import is_compiled
+
+    return "aoti" if is_compiled(bundle) else "torch"
 
 
 def check_int8(device: str) -> None:

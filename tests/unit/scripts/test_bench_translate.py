@@ -235,13 +235,13 @@ def test_starting_up_is_help_first_translation_and_torch_alone(script: Script, m
     times = iter([(2.0, 1.5), (0.25, 0.2), (2.75, 2.0)])
 
     def first_output(arguments: list[str], text: str = "", threads: int = 1) -> tuple[float, float]:
-        calls.append((arguments[-4:], text, threads))
+        calls.append((arguments[-6:], text, threads))
         return next(times)
 
     monkeypatch.setattr(start_up, "first_output", first_output)
-    found = start_up.start_up("bundle", "ein Hund", 2)
-    assert [arguments[-1] for arguments, _, _ in calls] == ["import torch", "--help", "cpu"]
-    assert calls[2] == (["translate", "bundle", "--device", "cpu"], "ein Hund\n", 2)
+    found = start_up.start_up("bundle", "ein Hund", 2, "aoti")
+    assert [arguments[-1] for arguments, _, _ in calls] == ["import torch", "--help", "aoti"]
+    assert calls[2] == (["translate", "bundle", "--device", "cpu", "--backend", "aoti"], "ein Hund\n", 2)
     assert found["help_seconds"] == 0.25
     assert found["first_translation_over_import_torch_seconds"] == 0.75
 
