@@ -1,7 +1,8 @@
 # make demo    set up, train on the bundled phrasebook for a few minutes, translate, score
 # make test    the default tests                     make test-slow   those that take minutes
 # make lint    format, style, types, layers          make bench       speed of training and translating
-# make venv    only the set-up, in .venv             make clean       remove what can be made again (runs stay)
+# make venv    only the set-up, in .venv             make test-compiled    those that compile a model's decoding
+# make clean   remove what can be made again (runs stay)
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -18,7 +19,7 @@ PYTHON ?= $(firstword $(foreach python,python3 python3.13 python3.12 python3.11,
 PYTEST := $(BIN)/python -m pytest --jaxtyping-packages=seq2seq,beartype.beartype
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow lint bench clean
+.PHONY: help venv demo test test-compiled test-slow lint bench clean
 
 help:
 	@sed -n 's/^# make/make/p' $(firstword $(MAKEFILE_LIST))
@@ -36,6 +37,9 @@ demo: $(READY)
 
 test: $(READY)
 	$(PYTEST) -n 2 -m "not slow and not gpu"
+
+test-compiled: $(READY)
+	$(PYTEST) -m slow tests/system/test_compiled_command.py
 
 test-slow: $(READY)
 	$(PYTEST) -m "slow and not gpu"

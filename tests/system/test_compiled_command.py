@@ -1,4 +1,8 @@
-"""`seq2seq convert --to aoti` and `seq2seq translate --backend aoti` with code that torch has really compiled."""
+"""`seq2seq convert --to aoti` and `seq2seq translate --backend aoti` with code that torch has really compiled.
+
+Compiling takes most of a minute, so these are no default tests; every change has to pass them all the same
+(`make test-compiled`).
+"""
 
 import dataclasses
 import fcntl
@@ -23,6 +27,8 @@ from seq2seq.models.ahead import READER, STEP, SourceReader, StepInputs, TargetS
 from seq2seq.models.native_function import NativeFunction
 from seq2seq.text.lines import read_lines, write_lines
 from seq2seq.translator import Translator
+
+pytestmark = pytest.mark.slow
 
 LINES = [
     *["der ant läuft!", "", "die cat.", "owl", "der dog sieht das pig und die gnu.", "\u200b", "17 elk.", " "],
@@ -284,7 +290,6 @@ def test_other_code_for_the_same_model_is_refused_by_the_command(pair, tmp_path)
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.slow
 def test_a_compiler_that_fails_leaves_nothing(tiny_bundle_folder, tmp_path):
     compiler, temporary = tmp_path / "compiler", tmp_path / "temporary"
     compiler.write_text('#!/bin/sh\ntest "$1" = --version && exec g++ "$@"\necho "no such header" >&2\nexit 1\n')
@@ -308,7 +313,6 @@ def another(request, place, tiny_bundle):
     return compiled(place / f"compiled-{request.param}", tiny_bundle, config)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", DECODES)
 def test_other_architectures_are_translated_as_by_their_modules(another, name):
     for batch in (1, 30, 3000):
