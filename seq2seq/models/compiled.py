@@ -25,6 +25,7 @@ class CompiledSteps:
         self, model: EncoderDecoder | DecoderOnly, step: NativeFunction, reader: NativeFunction | None
     ) -> None:
         self._model, self._step, self._reader = model, step, reader
+        self._decoder = model.decoder
         layers = list(model.decoder.blocks())
         heads = layers[0].self_attention.heads
         self._kept = (len(layers), 2, 0, heads.num_kv_heads, heads.d_head)
@@ -55,7 +56,7 @@ class CompiledSteps:
         state = state.with_room()
         # with padding, the length is no position
         end = state.length if state.next_place is None else int(state.next_place.max())
-        told = told_by_positions(self._model.decoder, end + 1)
+        told = told_by_positions(self._decoder, end + 1)
         if state.next_place is None:
             positions = told[state.length : state.length + 1]
         else:
@@ -67,7 +68,7 @@ class CompiledSteps:
                 pool=state.pool.buffer,
                 entries=state.entries,
                 seen=_NOTHING if state.seen is None else state.seen,
-                sentence_at=state.sentence_at if len(state.source) else _NO_SENTENCES,
+                sentence_at=state.sentence_at if state.next_place is None else _NO_SENTENCES,
                 source=state.source,
                 source_valid=state.source_valid,
             )

@@ -36,7 +36,7 @@ class Pool:
         end = self.used + added.shape[2]
         assert end <= self.room
         self.buffer.narrow(2, self.used, added.shape[2]).copy_(added)
-        return replace(self, used=end)
+        return Pool(self.buffer, end)
 
     def only(self, entries: Int[Tensor, " n"], room: int) -> "Pool":
         """A copy with these entries alone, in this order, and room for so many."""
@@ -74,12 +74,15 @@ class PooledState:
         self, rows: Int[Tensor, " R2"], sentences: Int[Tensor, " B2"], places: Int[Tensor, " R2"] | None = None
     ) -> "PooledState":
         """The state of hypotheses `rows`; arguments as of `DecoderState.select`. What others have seen stays there."""
-        return replace(
-            self,
-            entries=self.entries.index_select(0, rows),
-            seen=None if self.seen is None else self.seen.index_select(0, rows),
-            next_place=None if self.next_place is None else self.next_place.index_select(0, rows),
-            sentence_at=self.sentence_at.index_select(0, rows),
+        return PooledState(
+            self.pool,
+            self.entries.index_select(0, rows),
+            None if self.seen is None else self.seen.index_select(0, rows),
+            self.length,
+            None if self.next_place is None else self.next_place.index_select(0, rows),
+            self.sentence_at.index_select(0, rows),
+            self.source,
+            self.source_valid,
         )
 
     @property
@@ -107,13 +110,16 @@ class PooledState:
         """The state when each row has got an entry."""
         first, pool = self.pool.used, self.pool.put(added)
         own = torch.arange(first, pool.used)[:, None]
-        return replace(
-            self,
-            pool=pool,
-            entries=torch.cat([self.entries, own], 1),
-            seen=None if self.seen is None else torch.cat([self.seen, self.seen.new_ones(len(own), 1)], 1),
-            length=self.length + 1,
-            next_place=None if self.next_place is None else self.next_place + 1,
+        # not dataclasses.replace, which a step of a small model feels
+        return PooledState(
+            pool,
+            torch.cat([self.entries, own], 1),
+            None if self.seen is None else torch.cat([self.seen, self.seen.new_ones(len(own), 1)], 1),
+            self.length + 1,
+            None if self.next_place is None else self.next_place + 1,
+            self.sentence_at,
+            self.source,
+            self.source_valid,
         )
 
     def num_bytes(self) -> int:
