@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from seq2seq.models.decoder_only import DecoderOnly
+from seq2seq.models.decoding import replace_linears
 from seq2seq.models.encoder_decoder import EncoderDecoder
 from seq2seq.models.stack import Stack
 from seq2seq.models.transformer import Transformer
@@ -212,8 +213,5 @@ class _TurnedLinear(nn.Module):
 def _turned(module: nn.Module) -> nn.Module:
     """A copy of the module, for decoding alone, with its matrices turned."""
     module = copy.deepcopy(module).eval().requires_grad_(False)
-    for part in list(module.modules()):
-        for name, child in list(part.named_children()):
-            if type(child) is nn.Linear:
-                setattr(part, name, _TurnedLinear(child))
+    replace_linears(module, _TurnedLinear)
     return module
