@@ -122,7 +122,8 @@ def pad(rows: Sequence[Sequence[int]], value: int) -> Int[Tensor, "B L"]:
 
 def lengths_mask(lengths: Sequence[int]) -> Bool[Tensor, "B L"]:
     """True at the first `lengths[b]` positions of row b."""
-    return torch.arange(max(lengths, default=0))[None, :] < torch.tensor(list(lengths), dtype=torch.long)[:, None]
+    # NumPy, which a single line feels
+    return torch.from_numpy(np.arange(max(lengths, default=0)) < np.array(lengths, dtype=np.int64)[:, None])
 
 
 def make_batch(

@@ -1,5 +1,6 @@
 """A model that decodes by compiled code."""
 
+import numpy as np
 import torch
 from torch.nn.functional import embedding
 
@@ -41,11 +42,11 @@ class CompiledSteps:
         (source,) = self._reader(src, src_valid, embedding(places.index, told))
         return PooledState(
             pool=Pool(source.new_empty(self._kept)),
-            entries=torch.empty(len(src), 0, dtype=torch.long),
+            entries=np.empty((len(src), 0), dtype=np.int64),
             seen=None,
             length=0,
             next_place=None,
-            sentence_at=torch.arange(len(src)),
+            sentence_at=np.arange(len(src)),
             source=source,
             source_valid=src_valid,
         )
@@ -58,17 +59,17 @@ class CompiledSteps:
         end = state.length if state.next_place is None else int(state.next_place.max())
         told = told_by_positions(self._decoder, end + 1)
         if state.next_place is None:
-            positions = told[state.length : state.length + 1]
+            positions = told.narrow(0, state.length, 1)
         else:
-            positions = embedding(state.next_place[:, 0], told)
+            positions = embedding(torch.from_numpy(state.next_place[:, 0]), told)
         hidden, added = self._step(
             *StepInputs(
                 tokens=tokens[:, 0],
                 positions=positions,
                 pool=state.pool.buffer,
-                entries=state.entries,
-                seen=_NOTHING if state.seen is None else state.seen,
-                sentence_at=state.sentence_at if state.next_place is None else _NO_SENTENCES,
+                entries=torch.from_numpy(state.entries),
+                seen=_NOTHING if state.seen is None else torch.from_numpy(state.seen),
+                sentence_at=torch.from_numpy(state.sentence_at) if state.next_place is None else _NO_SENTENCES,
                 source=state.source,
                 source_valid=state.source_valid,
             )
@@ -90,11 +91,11 @@ def _after_source(model: DecoderOnly, src: Int[Tensor, "B S"], src_valid: Bool[T
         pool = buffer[:, :, :, :length].flatten(2, 3)
     return PooledState(
         pool=Pool(pool, num_rows * length),
-        entries=torch.arange(num_rows * length).view(num_rows, length),
-        seen=plain.source_mask[:, 0, 0],
+        entries=np.arange(num_rows * length).reshape(num_rows, length),
+        seen=plain.source_mask[:, 0, 0].numpy(),
         length=length,
-        next_place=plain.next_place,
-        sentence_at=torch.arange(num_rows),
+        next_place=None if plain.next_place is None else plain.next_place.numpy(),
+        sentence_at=np.arange(num_rows),
         source=pool.new_empty(0),
         source_valid=_NOTHING,
     )

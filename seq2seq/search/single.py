@@ -107,10 +107,11 @@ def _ends(
 ) -> tuple[Bool[np.ndarray, " R"], Bool[np.ndarray, " R"]]:
     """Which rows have come to their end, and which of them by the stop test."""
     ended = is_end(ids[:, -1], limits)
-    stopped = np.zeros_like(ended)
+    stopped = np.zeros(len(ids), dtype=bool)
     if stop is not None:
         for row in np.flatnonzero(~ended).tolist():
             stopped[row] = stop(int(sentences[row]), tuple(ids[row].tolist()))
+        ended = ended | stopped
     if limits.open_end:
         ended = ended | (np.array(limits.max_lengths)[sentences] <= ids.shape[1])
-    return ended | stopped, stopped
+    return ended, stopped

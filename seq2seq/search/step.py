@@ -53,9 +53,9 @@ class Scores:
     """
 
     logits: Tensor
-    norm: Tensor
+    norm: np.ndarray
     own: Tensor | None = None
-    own_norm: Tensor | None = None
+    own_norm: np.ndarray | None = None
 
     @property
     def edited(self) -> bool:
@@ -74,11 +74,14 @@ class Scores:
 
 
 def _normalised(
-    logits: Float[Tensor, "R V"], norm: Float[Tensor, "R 1"], pieces: Int[np.ndarray, "R n"]
+    logits: Float[Tensor, "R V"], norm: Float[np.ndarray, "R 1"], pieces: Int[np.ndarray, "R n"]
 ) -> Float[np.ndarray, "R n"]:
     """Log-probabilities of pieces, on the CPU, in float64."""
-    chosen = logits.gather(1, torch.from_numpy(pieces).to(logits.device))
-    found: np.ndarray = (chosen.double() - norm).cpu().numpy()
+    if logits.device.type == "cpu":
+        chosen = picked(logits.numpy(), pieces)
+    else:
+        chosen = logits.gather(1, torch.from_numpy(pieces).to(logits.device)).cpu().numpy()
+    found: np.ndarray = chosen - norm
     return found
 
 
@@ -113,30 +116,32 @@ def next_scores(
     return Scores(logits, norm, own, own_norm), state
 
 
-def _norm(logits: Float[Tensor, "R V"]) -> Float[Tensor, "R 1"]:
-    """The logarithm of the sum of exponentials of each row, in float64.
+FEW_LOGITS = 65536
+"""Up to so many logits NumPy, which has no threads, sums them up sooner than torch, whose calls cost more."""
+
+
+def _norm(logits: Float[Tensor, "R V"]) -> Float[np.ndarray, "R 1"]:
+    """The logarithm of the sum of exponentials of each row, in float64, on the CPU.
 
     Raises:
         ValueError: if it is NaN.
     """
-    highest = logits.amax(-1, keepdim=True)
-    # what torch.logsumexp does, with one pass less over memory
-    norm = (logits - highest).exp_().sum(-1, keepdim=True).log_().add_(highest).double()
-    refuse_nan(norm)
-    return norm
-
-
-def refuse_nan(values: Float[Tensor, "R n"]) -> None:
-    """Refuse log-probabilities that are not numbers.
-
-    Raises:
-        ValueError: if one is NaN.
-    """
-    if values.isnan().any():
+    norm: np.ndarray
+    if logits.device.type == "cpu" and logits.numel() <= FEW_LOGITS:
+        values = logits.numpy()
+        with np.errstate(invalid="ignore"):  # infinity less infinity, which is refused below
+            highest = values.max(axis=1, keepdims=True)
+            norm = np.log(np.exp(values - highest).sum(axis=1, keepdims=True)) + highest
+    else:
+        top = logits.amax(-1, keepdim=True)
+        # what torch.logsumexp does, with one pass less over memory
+        norm = (logits - top).exp_().sum(-1, keepdim=True).log_().add_(top).cpu().numpy()
+    if np.isnan(norm).any():
         raise ValueError(
             "the model's log-probabilities are NaN, expected numbers; look for NaN or infinite weights, or overflow "
             "in half precision"
         )
+    return norm.astype(np.float64)
 
 
 def top_pieces(logits: Float[Tensor, "R V"], count: int) -> Int[np.ndarray, "R n"]:

@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -27,11 +28,11 @@ def empty_state(sentences=B, *, seen=None, next_place=None):
     source = torch.randn(N, 2, sentences, S, G, K, dtype=torch.float64)
     return PooledState(
         pool=Pool(source.new_empty(N, 2, 0, G, K)),
-        entries=torch.empty(sentences, 0, dtype=torch.long),
+        entries=np.empty((sentences, 0), dtype=np.int64),
         seen=seen,
         length=0,
         next_place=next_place,
-        sentence_at=torch.arange(sentences),
+        sentence_at=np.arange(sentences),
         source=source,
         source_valid=torch.ones(sentences, S, dtype=torch.bool),
     )
@@ -43,7 +44,7 @@ def stepped(state, numbers):
 
 def read(state):
     """The numbers of each row's entries, in order, when keys and values of both layers agree about them."""
-    found = state.pool.buffer[:, :, state.entries]
+    found = state.pool.buffer[:, :, torch.from_numpy(state.entries)]
     numbers = found[0, 0, :, :, 0, 0]
     assert torch.equal(found, entries_of(numbers.flatten().tolist()).view(found.shape))
     return numbers.int().tolist()
@@ -96,8 +97,8 @@ def test_entries_that_nobody_sees_are_dropped_when_the_pool_is_full():
 
 
 def test_selecting_moves_numbers_and_neither_entries_nor_the_source():
-    seen = torch.tensor([[True, True], [False, True], [True, False], [True, True], [False, False]])
-    state = empty_state(next_place=torch.tensor([[2], [1], [1], [2], [0]]))
+    seen = np.array([[True, True], [False, True], [True, False], [True, True], [False, False]])
+    state = empty_state(next_place=np.array([[2], [1], [1], [2], [0]]))
     state = stepped(stepped(state, [1, 2, 3, 4, 5]), [6, 7, 8, 9, 10])
     state = PooledState(**(vars(state) | {"seen": seen}))
     rows = torch.tensor([4, 1, 1])
@@ -113,7 +114,7 @@ def test_selecting_moves_numbers_and_neither_entries_nor_the_source():
 
 
 def test_a_step_counts_on_for_each_row_and_sees_what_it_adds():
-    state = empty_state(2, seen=torch.empty(2, 0, dtype=torch.bool), next_place=torch.tensor([[3], [0]]))
+    state = empty_state(2, seen=np.empty((2, 0), dtype=bool), next_place=np.array([[3], [0]]))
     state = stepped(state, [1, 2])
     assert (state.length, state.next_place.tolist(), state.seen.tolist()) == (1, [[4], [1]], [[True], [True]])
     plain = stepped(empty_state(2), [1, 2])
