@@ -30,6 +30,7 @@ class CompiledSteps:
         layers = list(model.decoder.blocks())
         heads = layers[0].self_attention.heads
         self._kept = (len(layers), 2, 0, heads.num_kv_heads, heads.d_head)
+        self._told: list[Tensor] = []
 
     def start(self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> PooledState:
         """The state that decoding begins with: the source read."""
@@ -55,12 +56,10 @@ class CompiledSteps:
         """The output at the given pieces, and the state after them. The given state must not be used again."""
         assert tokens.shape[1] == 1, "compiled code takes one position at a time"
         state = state.with_room()
-        # with padding, the length is no position
-        end = state.length if state.next_place is None else int(state.next_place.max())
-        told = told_by_positions(self._decoder, end + 1)
         if state.next_place is None:
-            positions = told.narrow(0, state.length, 1)
-        else:
+            positions = self._told_at(state.length)
+        else:  # with padding, the length is no position
+            told = told_by_positions(self._decoder, int(state.next_place.max()) + 1)
             positions = embedding(torch.from_numpy(state.next_place[:, 0]), told)
         hidden, added = self._step(
             *StepInputs(
@@ -75,6 +74,12 @@ class CompiledSteps:
             )
         )
         return hidden, state.after(added)
+
+    def _told_at(self, place: int) -> Float[Tensor, "1 P"]:
+        """What rows that stand at the same position are told about it."""
+        if place >= len(self._told):
+            self._told = list(told_by_positions(self._decoder, place + 1).split(1))
+        return self._told[place]
 
 
 _NOTHING = torch.empty(0, dtype=torch.bool)

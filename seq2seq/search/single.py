@@ -87,12 +87,13 @@ def grow(
             Grown(sentence, piece, results.get(row))
             for row, (sentence, piece) in enumerate(zip(sentences.tolist(), pieces[:, 0].tolist(), strict=True))
         ]
-        going = np.flatnonzero(~ended)
-        if 0 < len(going) < len(ended):
-            going = going[np.argsort(move_into(going, len(ended)))]
-            kept = torch.from_numpy(going)
-            state = state.select(kept, kept, torch.arange(len(kept)))
-        sentences, ids, token_log_probs = sentences[going], ids[going], token_log_probs[going]
+        if ended.any():
+            going = np.flatnonzero(~ended)
+            if len(going):
+                going = going[np.argsort(move_into(going, len(ended)))]
+                kept = torch.from_numpy(going)
+                state = state.select(kept, kept, torch.arange(len(kept)))
+            sentences, ids, token_log_probs = sentences[going], ids[going], token_log_probs[going]
         tokens = torch.from_numpy(ids[:, -1:].copy()).to(device)
 
 
