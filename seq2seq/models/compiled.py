@@ -78,7 +78,8 @@ class CompiledSteps:
     def _told_at(self, place: int) -> Float[Tensor, "1 P"]:
         """What rows that stand at the same position are told about it."""
         if place >= len(self._told):
-            self._told = list(told_by_positions(self._decoder, place + 1).split(1))
+            told = told_by_positions(self._decoder, place + 1)
+            self._told = [told[at : at + 1] for at in range(len(told))]
         return self._told[place]
 
 
