@@ -6,11 +6,15 @@ Tests run two at a time on two cores, so torch gets one thread each.
 import copy
 import dataclasses
 import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start, too
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # a shell's background job ignores interrupts, and would pass that on to the processes that tests start
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 import torch

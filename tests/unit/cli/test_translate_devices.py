@@ -157,8 +157,7 @@ def test_batches_are_those_of_one_process(tiny_bundle_folder: Path, tiny_lines: 
 def test_an_interrupt_leaves_no_process(tiny_bundle_folder: Path, tmp_path: Path, signum: signal.Signals) -> None:
     command = [sys.executable, "-m", "seq2seq", "translate", str(tiny_bundle_folder), "--devices", "2"]
     pipe = subprocess.PIPE
-    # a shell's background job, as these tests may be, passes on that interrupts are ignored
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, preexec_fn=_heed_interrupts) as process:
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         assert process.stdin is not None
         try:
             children = _wait_for(lambda: _children(process.pid), 2)
@@ -175,10 +174,6 @@ def test_an_interrupt_leaves_no_process(tiny_bundle_folder: Path, tmp_path: Path
             }[signum]
         )
     _wait_for(lambda: [child for child in children if not _alive(child)], 2)
-
-
-def _heed_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _children(pid: int) -> list[int]:
