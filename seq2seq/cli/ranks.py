@@ -113,6 +113,7 @@ def work(here: Train) -> None:
     if rank == 0:
         told = asdict(outcome) | {"bundle": str(outcome.bundle), "task": outcome.task.name}
         (folder / "outcome.json").write_text(json.dumps(told), encoding="utf-8")
+    launch.part()
 
 
 def log_as(rank: int, how: dict[str, Any] | None) -> None:
@@ -151,6 +152,7 @@ def leading(leads: bool) -> Iterator[None]:
         raise
     if leads:
         share(None)
+        launch.part()
 
 
 def share(job: Job | None) -> Job | None:
@@ -176,3 +178,4 @@ def follow(here: Train) -> None:
         except (ValueError, OSError) as error:
             print(f"rank {place.rank}: error: {error}", file=sys.stderr, flush=True)
             raise SystemExit(1) from error
+    launch.part()

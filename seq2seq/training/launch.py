@@ -5,6 +5,7 @@ SLURM's srun start them too, and tell each in its environment which one it is. I
 torch nor Lightning.
 """
 
+import gc
 import os
 from dataclasses import dataclass
 from datetime import timedelta
@@ -127,3 +128,16 @@ def meet(accelerator: Accelerator = Accelerator.auto) -> None:
         backend = "cpu:gloo,cuda:nccl"
         torch.cuda.set_device(environment.local_rank() % torch.cuda.device_count())
     distributed.init_process_group(backend, rank=here.rank, world_size=here.num_ranks, timeout=_PATIENCE)
+
+
+def part() -> None:
+    """Have a process that has done its part leave the others, if it has met any.
+
+    The group's threads end here. Left alone until Python's end, they now and then let go of tensors when Python is no
+    longer there for that, and the process is aborted.
+    """
+    from torch import distributed
+
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
+        gc.collect()  # what a model and its trainer still hold of it goes with their cycles

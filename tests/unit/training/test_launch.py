@@ -1,5 +1,9 @@
 """Who has started a process, and whether that is what the options say."""
 
+import subprocess
+import sys
+import textwrap
+
 import pytest
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
@@ -93,3 +97,31 @@ def test_a_process_that_is_alone_meets_nobody(environment):
     environment(OURS | {"WORLD_SIZE": "1", "RANK": "0"})
     meet()
     assert not distributed.is_initialized()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_process_that_has_done_its_part_has_no_thread_of_the_group_any_more():
+    program = """
+        from pathlib import Path
+        import torch
+        from torch import distributed
+        from seq2seq.training.launch import part
+
+        def threads():
+            return sorted(task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm"))
+
+        part()  # has met nobody
+        torch.ones(2) @ torch.ones(2)
+        before = threads()
+        store = distributed.HashStore()
+        distributed.init_process_group("gloo", rank=0, world_size=1, store=store)
+        trainer = [distributed.group.WORLD]
+        trainer.append(trainer)  # as a trainer and its model know each other
+        distributed.all_reduce(torch.ones(3))
+        during = threads()
+        del trainer, store
+        part()
+        print(len(during) > len(before), threads() == before, distributed.is_initialized())
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["True", "True", "False"], done.stderr
