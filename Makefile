@@ -15,7 +15,7 @@ CAN := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2]
 PYTHON ?= $(firstword $(foreach python,python3 python3.13 python3.12 python3.11,\
 	$(shell $(python) -c '$(CAN)' >/dev/null 2>&1 && echo $(python))))
 
-# jaxtyping checks every shape annotation while the tests run
+# jaxtyping checks shape annotations while the tests of a layer run (tests/conftest.py)
 PYTEST := $(BIN)/python -m pytest --jaxtyping-packages=seq2seq,beartype.beartype
 
 .DEFAULT_GOAL := help

@@ -5,6 +5,7 @@ Tests run two at a time on two cores, so torch gets one thread each.
 
 import copy
 import dataclasses
+import gc
 import os
 import signal
 from collections.abc import Callable
@@ -16,6 +17,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # a shell's background job ignores interrupts, and would pass that on to the processes that tests start
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+import jaxtyping
 import pytest
 import torch
 
@@ -43,6 +45,28 @@ from seq2seq.models import Transformer, build_model
 from seq2seq.text.tokenizer_training import train_tokenizer
 
 torch.set_num_threads(1)
+
+LAYERS_ABOVE = {"cases", "parity", "system", "config", "cli", "scripts"}
+"""Folders of tests that run the whole path, again and again."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Check shape annotations where a layer's own tests call it.
+
+    Tests further up call the same functions thousands of times, and would take twice as long with the checks.
+    """
+    folders = item.path.relative_to(Path(__file__).parent).parts
+    above = not LAYERS_ABOVE.isdisjoint(folders) or item.get_closest_marker("whole_runs") is not None
+    jaxtyping.config.update("jaxtyping_disable", above)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Leave what lives until the end, modules and thousands of tests, out of all later collections of garbage."""
+    del session
+    gc.collect()
+    gc.freeze()
+
 
 # each on a line of its own; together they hold everything that line readers are known to stumble over
 _NASTY = [

@@ -17,6 +17,8 @@ from seq2seq.training.memory_use import forget_peak, memory_for_us, peak_bytes
 from seq2seq.training.preparation import prepare
 from seq2seq.training.trial import try_steps
 
+pytestmark = pytest.mark.whole_runs
+
 
 def change(config, **trainer):
     return dataclasses.replace(config, trainer=dataclasses.replace(config.trainer, **trainer))

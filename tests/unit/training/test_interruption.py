@@ -18,6 +18,8 @@ from seq2seq.training.interruption import Interrupted, cut_short
 from seq2seq.training.metrics_file import MetricsCsv
 from seq2seq.translator import Translator
 
+pytestmark = pytest.mark.whole_runs
+
 EPOCH = 7
 """Steps of an epoch of the small corpus."""
 

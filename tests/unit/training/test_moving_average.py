@@ -16,6 +16,8 @@ from seq2seq.training.fit import fit
 from seq2seq.training.moving_average import HELD_BACK, MovingAverage, weights_to_train
 from seq2seq.training.objectives import TranslationModule
 
+pytestmark = pytest.mark.whole_runs
+
 DECAY = 0.6  # reached at the fourteenth step only: (1 + 13) / (10 + 13) > 0.6
 
 

@@ -17,6 +17,8 @@ from seq2seq.training.metrics_file import MetricsCsv
 from seq2seq.training.step_record import StepRecord
 from seq2seq.training.verify_resume import compare, verify_resume
 
+pytestmark = pytest.mark.whole_runs
+
 
 @pytest.fixture(autouse=True)
 def _quiet_python(monkeypatch):

@@ -13,6 +13,8 @@ from seq2seq.nn.cache import DecoderState
 from seq2seq.search.agreement import Finding, Outcome, examine
 from seq2seq.translator.doctor import checks, plain, searched
 
+pytestmark = pytest.mark.whole_runs
+
 LINES = ["der ant läuft!", "", "die cat.", "17 elk sieht und das yak schläft?", "gnu der 3 hen und ram."]
 
 
