@@ -2,14 +2,16 @@
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from operator_names import is_attention, is_product
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ProfilerActivity, profile, record_function
 
 from seq2seq.config import Architecture, DecodeConfig, ModelConfig
+from seq2seq.models.native_function import NativeFunction
 from seq2seq.translator import Translator
 from seq2seq.translator.compiled_package import is_compiled
 
@@ -119,12 +121,34 @@ def kind_of(name: str) -> str:
         return "matrix_products"
     if is_attention(name):
         return "attention"
+    if name == COMPILED:
+        return name
     short = name.removeprefix("aten::")
     return next((kind for kind, names in _KINDS.items() if short in names), "other_operators")
 
 
+COMPILED = "compiled_code"
+"""All that is compiled ahead of time, products among it, of which the profiler does not see the parts."""
+
+
+@contextmanager
+def _compiled_code_named() -> Iterator[None]:
+    """Have the profiler see calls of compiled code."""
+    call = NativeFunction.__call__
+
+    def named(function: NativeFunction, *tensors: torch.Tensor) -> list[torch.Tensor]:
+        with record_function(COMPILED):
+            return call(function, *tensors)
+
+    NativeFunction.__call__ = named  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        NativeFunction.__call__ = call  # type: ignore[method-assign]
+
+
 def decode_profile(bundle: str, lines: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
-    """Shares of the time of a batched search: matrix products, attention, selection, cache, other operators, Python.
+    """Shares of the time of a batched search: products, attention, selection, cache, compiled code, others, Python.
 
     It is that of one thread, as the profiler sees no others. Python is what is left of the wall clock, NumPy and all
     bookkeeping of the search among it; the profiler makes it more than it is, by `profiler_slowdown` for all together.
@@ -141,12 +165,13 @@ def decode_profile(bundle: str, lines: Sequence[str], options: dict[str, Any]) -
     started = time.perf_counter()
     translator.translate(lines, decode)
     plain = time.perf_counter() - started
-    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+    with profile(activities=[ProfilerActivity.CPU]) as profiler, _compiled_code_named():
         started = time.perf_counter()
         translator.translate(lines, decode)
         seconds = time.perf_counter() - started
     times = {event.key: 1e-6 * event.self_cpu_time_total for event in profiler.key_averages()}
-    shares: dict[str, float] = dict.fromkeys(("matrix_products", "attention", *_KINDS, "other_operators"), 0.0)
+    kinds = ("matrix_products", "attention", *_KINDS, COMPILED, "other_operators")
+    shares: dict[str, float] = dict.fromkeys(kinds, 0.0)
     for name, spent in times.items():
         shares[kind_of(name)] += spent / seconds
     shares["python"] = 1 - sum(times.values()) / seconds

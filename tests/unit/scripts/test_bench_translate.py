@@ -23,7 +23,7 @@ MODES = {
     *("batch_beam3", "batch_greedy", "batch_beam3_own_stop"),
     *("single_beam3", "single_greedy", "single_beam3_own_stop"),
 }
-PARTS = {"matrix_products", "attention", "selection", "cache", "other_operators", "python"}
+PARTS = {"matrix_products", "attention", "selection", "cache", "compiled_code", "other_operators", "python"}
 ECHO = f"{sys.executable} -c 'import sys; sys.stdout.write(sys.stdin.read())'"
 
 
