@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from seq2seq.nn.dropout import ByteChances, draws_bytes, keep_scale, kept
+from seq2seq.nn.dropout import ByteChances, draws_bytes
 from seq2seq.shapes import Bool, Float, Tensor
 
 LONGEST = 128
@@ -84,13 +84,12 @@ def attend(
     Source:
         Vaswani et al. 2017, arXiv:1706.03762, equation 1, with dropout on the weights as in the authors' later code.
     """
-    drawn, threshold = None, 0
+    kept, scale = None, 1.0
     if dropout > 0:
         chances = ByteChances(dropout)
-        drawn = chances.draw(torch.Size((*query.shape[:3], key.shape[2])))
-        threshold = chances.threshold
+        kept, scale = chances.draw(torch.Size((*query.shape[:3], key.shape[2]))), chances.scale
     blocked = _blocked(query, mask, causal)
-    context: Tensor = _Attention.apply(query, key, value, blocked, drawn, threshold)  # type: ignore[no-untyped-call]
+    context: Tensor = _Attention.apply(query, key, value, blocked, kept, scale)  # type: ignore[no-untyped-call]
     return context
 
 
@@ -118,8 +117,8 @@ class _Attention(torch.autograd.Function):
         key: Tensor,
         value: Tensor,
         blocked: Tensor | None,
-        drawn: Tensor | None,
-        threshold: int,
+        kept: Tensor | None,
+        scale: float,
     ) -> Tensor:
         batch, num_heads, length, width = query.shape
         scores = torch.bmm(_batched(query, key), key.flatten(0, 1).transpose(1, 2)).mul_(width**-0.5)
@@ -129,25 +128,23 @@ class _Attention(torch.autograd.Function):
         limits = torch.finfo(scores.dtype)  # keep rows in which nothing may be attended to from 0 / 0
         weights = scores.sub_(scores.amax(-1, keepdim=True).clamp_min_(limits.min)).exp_()
         weights.div_(weights.sum(-1, keepdim=True).clamp_min_(limits.tiny))
-        used, scale = weights, 1.0
-        if drawn is not None:
-            used, scale = kept(drawn, threshold, weights.dtype).mul_(weights), keep_scale(threshold)
+        used = weights if kept is None else kept.to(weights.dtype).mul_(weights)
         context = torch.bmm(_batched(used, key), value.flatten(0, 1)).view(query.shape)
-        ctx.save_for_backward(query, key, value, weights, drawn)
-        ctx.threshold = threshold
+        ctx.save_for_backward(query, key, value, weights, kept)
+        ctx.scale = scale
         merged = query.new_empty(batch, length, num_heads, width)
         return torch.mul(context.transpose(1, 2), scale, out=merged).flatten(2)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        query, key, value, weights, drawn = ctx.saved_tensors
+        query, key, value, weights, kept = ctx.saved_tensors
         batch, num_heads, length, width = query.shape
         of_context = _batched(grad.reshape(batch, length, num_heads, width).transpose(1, 2), key)
         of_weights = torch.bmm(of_context, value.flatten(0, 1).transpose(1, 2)).view(weights.shape)
         used = weights
-        if drawn is not None:
-            mask = kept(drawn, ctx.threshold, weights.dtype).mul_(keep_scale(ctx.threshold))
+        if kept is not None:
+            mask = kept.to(weights.dtype).mul_(ctx.scale)
             of_weights.mul_(mask)
             used = mask.mul_(weights)
         of_value = torch.bmm(_batched(used, key).transpose(1, 2), of_context)

@@ -50,7 +50,7 @@ class Dropout(nn.Module):
         if base is not None:  # under autocast the two may differ
             dtype = torch.promote_types(base.dtype, x.dtype)
             x, base = x.to(dtype), base.to(dtype)
-        total: Tensor = _Dropped.apply(x, base, chances.draw(x.shape), chances.threshold)  # type: ignore[no-untyped-call]
+        total: Tensor = _Dropped.apply(x, base, chances.draw(x.shape), chances.scale)  # type: ignore[no-untyped-call]
         return total
 
     def extra_repr(self) -> str:
@@ -65,7 +65,7 @@ def draws_bytes(x: Tensor) -> bool:
 
 
 class ByteChances:
-    """Which of 256 equally likely bytes drop an element: those below `threshold`.
+    """Elements are dropped whose byte, of 256 equally likely ones, is below `threshold`.
 
     Args:
         p: Probability of dropping, more than 0; rounded to the nearest 1/256 from 1/256 to 255/256.
@@ -74,44 +74,41 @@ class ByteChances:
     def __init__(self, p: float) -> None:
         self.threshold = min(255, max(1, round(p * 256)))
 
-    @staticmethod
-    def draw(shape: torch.Size) -> Tensor:
-        """A random byte for each element, of a stream that torch's generator seeds, as it is slow in drawing many."""
+    @property
+    def scale(self) -> float:
+        """What kept elements are multiplied by, so that expectations stay."""
+        return 256 / (256 - self.threshold)
+
+    def draw(self, shape: torch.Size) -> Tensor:
+        """1 for each element that is kept and 0 for the others, as bytes.
+
+        They are of a stream that torch's generator seeds, as it is slow in drawing many. Widen them to floats before
+        use: multiplying these is several times as fast as anything with booleans.
+        """
         num_bytes = shape.numel()
         with torch.profiler.record_function("random bytes"):  # NumPy's time is seen beside that of torch's operators
             seed = int(torch.randint(2**63 - 1, ()))
             words = np.random.SFC64(seed).random_raw((num_bytes + 7) // 8)
-            return torch.from_numpy(words.view(np.uint8)[:num_bytes]).view(shape)
-
-
-def keep_scale(threshold: int) -> float:
-    """What kept elements are multiplied by, so that expectations stay."""
-    return 256 / (256 - threshold)
-
-
-def kept(drawn: Tensor, threshold: int, dtype: torch.dtype) -> Tensor:
-    """1 for each byte that keeps its element, 0 for the others; a new tensor of the given type.
-
-    Bytes are widened first, as comparing and multiplying floats is several times as fast as anything with booleans.
-    """
-    return drawn.to(dtype).ge_(threshold)
+            drawn = words.view(np.uint8)[:num_bytes]
+            np.greater_equal(drawn, self.threshold, out=drawn.view(np.bool_))
+            return torch.from_numpy(drawn).view(shape)
 
 
 class _Dropped(torch.autograd.Function):
     """x with elements dropped, plus perhaps a base, in one pass. Only the bytes are kept for the backward pass."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, base: Tensor | None, drawn: Tensor, threshold: int) -> Tensor:
-        ctx.save_for_backward(drawn)
-        ctx.threshold = threshold
-        mask = kept(drawn, threshold, x.dtype)
+    def forward(ctx: Any, x: Tensor, base: Tensor | None, kept: Tensor, scale: float) -> Tensor:
+        ctx.save_for_backward(kept)
+        ctx.scale = scale
+        factors = kept.to(x.dtype)
         if base is None:
-            return mask.mul_(x).mul_(keep_scale(threshold))
-        return torch.addcmul(base, x, mask, value=keep_scale(threshold))
+            return factors.mul_(x).mul_(scale)
+        return torch.addcmul(base, x, factors, value=scale)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (drawn,) = ctx.saved_tensors
-        of_x = kept(drawn, ctx.threshold, grad.dtype).mul_(grad).mul_(keep_scale(ctx.threshold))
+        (kept,) = ctx.saved_tensors
+        of_x = kept.to(grad.dtype).mul_(grad).mul_(ctx.scale)
         return of_x, grad if ctx.needs_input_grad[1] else None, None, None

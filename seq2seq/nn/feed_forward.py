@@ -9,7 +9,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from seq2seq.config import Activation
-from seq2seq.nn.dropout import ByteChances, Dropout, draws_bytes, keep_scale, kept
+from seq2seq.nn.dropout import ByteChances, Dropout, draws_bytes
 from seq2seq.shapes import Float, Tensor
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
@@ -67,12 +67,12 @@ class FeedForward(nn.Module):
     def _relu_forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """The same in training on a CPU, where most time besides the products goes into passes over [B, T, F]."""
         rows = x.reshape(-1, x.shape[-1])
-        drawn, threshold = None, 0
+        kept, scale = None, 1.0
         if self.dropout.p > 0:
             chances = ByteChances(self.dropout.p)
-            drawn, threshold = chances.draw(torch.Size((len(rows), self.inner.out_features))), chances.threshold
+            kept, scale = chances.draw(torch.Size((len(rows), self.inner.out_features))), chances.scale
         weights = (self.inner.weight, self.inner.bias, self.output.weight, self.output.bias)
-        out: Tensor = _ReluFeedForward.apply(rows, *weights, drawn, threshold)  # type: ignore[no-untyped-call]
+        out: Tensor = _ReluFeedForward.apply(rows, *weights, kept, scale)  # type: ignore[no-untyped-call]
         return out.view(x.shape)
 
 
@@ -96,14 +96,12 @@ class _ReluFeedForward(torch.autograd.Function):
         inner_bias: Tensor | None,
         weight: Tensor,
         bias: Tensor | None,
-        drawn: Tensor | None,
-        threshold: int,
+        kept: Tensor | None,
+        scale: float,
     ) -> Tensor:
         inner = functional.linear(x, inner_weight, inner_bias).relu_()
-        scale = 1.0
-        if drawn is not None:
-            inner.mul_(kept(drawn, threshold, inner.dtype))
-            scale = keep_scale(threshold)
+        if kept is not None:
+            inner.mul_(kept.to(inner.dtype))
         ctx.save_for_backward(x, inner, inner_weight, weight)
         ctx.scale = scale
         if bias is None:
@@ -116,12 +114,13 @@ class _ReluFeedForward(torch.autograd.Function):
         x, inner, inner_weight, weight = ctx.saved_tensors
         of_x, of_inner_weight, of_inner_bias, of_weight, of_bias = ctx.needs_input_grad[:5]
         of_inner = torch.ops.aten.threshold_backward(grad @ (weight * ctx.scale), inner, 0)
+        ones = grad.new_ones(len(grad))  # with which a product sums up columns faster than torch's sum does
         return (
             of_inner @ inner_weight if of_x else None,
             of_inner.t() @ x if of_inner_weight else None,
-            of_inner.sum(0) if of_inner_bias else None,
+            torch.mv(of_inner.t(), ones) if of_inner_bias else None,
             (grad.t() @ inner).mul_(ctx.scale) if of_weight else None,
-            grad.sum(0) if of_bias else None,
+            torch.mv(grad.t(), ones) if of_bias else None,
             None,
             None,
         )
