@@ -121,14 +121,14 @@ def test_r4_a_checkpoint_holds_plain_types_and_tensors_alone(config, tmp_path):
 def test_r5_a_checkpoint_is_a_translator_from_its_file_alone_after_a_move(config, tmp_path, monkeypatch):
     last = train(config, tmp_path / "run", Pairs(), max_steps=2)
     (tmp_path / "elsewhere").mkdir()
-    expected = Translator.load(tmp_path / "run" / "bundle", device="cpu").translate(["ant bee cat"])
+    expected = Translator(load_bundle(tmp_path / "run" / "bundle")).translate(["ant bee cat"])
     alone = last.rename(tmp_path / "elsewhere" / "mine.ckpt")
     bundle = (tmp_path / "run" / "bundle").rename(tmp_path / "elsewhere" / "bundle")
     os.rename(tmp_path / "run", tmp_path / "gone")
     for file in ("copy.src", "copy.tgt"):
         (tmp_path / file).unlink()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert Translator.load(bundle, device="cpu").translate(["ant bee cat"]) == expected
+    assert Translator(load_bundle(bundle)).translate(["ant bee cat"]) == expected
     assert Translator(bundle_from_file("mine.ckpt")).translate(["ant bee cat"]) == expected
     result = CliRunner().invoke(app, ["average", "mine.ckpt", "-o", "made"])
     assert result.exit_code == 0, result.stderr
