@@ -46,8 +46,8 @@ from seq2seq.text.tokenizer_training import train_tokenizer
 
 torch.set_num_threads(1)
 
-LAYERS_ABOVE = {"cases", "parity", "system", "config", "cli", "scripts"}
-"""Folders of tests that run the whole path, again and again."""
+LAYERS_ABOVE = {"system", "config", "cli", "scripts"}
+"""Folders of tests of commands and whole runs."""
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -48,7 +48,7 @@ THREADS = """
 
     assert keep_freed_memory(threads=True)
     rounds = [faults_of_a_thread() for _ in range(24)]
-    print(first, sum(rounds[-8:]))
+    print(first, sorted(rounds[-8:])[4])
 """
 
 
@@ -59,7 +59,7 @@ def test_threads_that_come_and_go_have_it_too():
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     before, after = map(int, done.stdout.split())
     assert before > 4 * 10_000
-    assert after < 8 * before / 4  # of eight threads; with memory of their own each has as many as before
+    assert after < before / 32  # of a thread in the middle; with memory of its own it has as many as before
 
 
 def test_other_systems_and_libraries_are_left_as_they_are(monkeypatch):
