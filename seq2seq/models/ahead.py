@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
 
 from seq2seq.models.decoder_only import DecoderOnly
 from seq2seq.models.decoding import replace_linears
@@ -119,6 +120,26 @@ def _of_source(
     return _weighted(scores.softmax(1), source[1][sentence_at]).flatten(1)[:, None]
 
 
+class SourceInputs(NamedTuple):
+    """What the encoder is given: the T real pieces of all sentences, one after the other, and how they are padded.
+
+    Products take real pieces alone; only attention has them by sentence.
+
+    Attributes:
+        pieces: [T], ids.
+        positions: [T, P], as in `StepInputs`.
+        place_of: [T], of each piece its place in the padded batch, counted row by row.
+        piece_at: [B, S], of each place its piece; any where there is padding.
+        valid: [B, S], true at real places.
+    """
+
+    pieces: Tensor
+    positions: Tensor
+    place_of: Tensor
+    piece_at: Tensor
+    valid: Tensor
+
+
 class SourceReader(nn.Module):
     """The encoder, and the keys and values that a decoder's layers have of its output.
 
@@ -131,22 +152,21 @@ class SourceReader(nn.Module):
         self.encoder: Any = _turned(model.encoder)
         self.attentions: Any = nn.ModuleList(_turned(layer.cross_attention) for layer in model.decoder.blocks())
 
-    def forward(
-        self, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"], positions: Float[Tensor, "B S P"]
-    ) -> Float[Tensor, "N 2 B S G K"]:
-        """Keys and values of every layer.
-
-        Args:
-            src: Source ids.
-            src_valid: True at real positions.
-            positions: As in `StepInputs`.
-        """
-        x, rotation = _embedded(self.encoder, src, positions)
-        mask = padding_mask(src_valid)
+    def forward(self, *inputs: Tensor) -> Float[Tensor, "N 2 B S G K"]:
+        """Keys and values of every layer, padded; arguments as in `SourceInputs`."""
+        given = SourceInputs(*inputs)
+        x, rotation = _embedded(self.encoder, given.pieces[None], given.positions[None])
+        mask = padding_mask(given.valid)
         for layer in self.encoder.blocks():
-            x = layer(x, mask, rotation=rotation)
+            attention = layer.self_attention
+            packed = attention.project(layer.residual.before(x, layer.self_attention_norm), rotation)
+            query, key, value = (part[0][:, given.piece_at].transpose(0, 1) for part in packed)
+            context = scaled_dot_product_attention(query, key, value, mask, enable_gqa=attention.heads.grouped)
+            context = context.transpose(1, 2).flatten(2).flatten(0, 1)[given.place_of]
+            x = layer.fed_forward(layer.attended(x, attention.output(context[None])))
         memory = self.encoder.final_norm(x)
-        return torch.stack([attention.keys_values(memory).stacked() for attention in self.attentions])
+        sources = [attention.keys_values(memory).stacked()[:, 0] for attention in self.attentions]
+        return torch.stack([source[:, given.piece_at] for source in sources])
 
 
 def told_by_positions(stack: Stack[Block] | Stack[CrossBlock], end: int) -> Float[Tensor, "T P"]:

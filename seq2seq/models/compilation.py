@@ -10,7 +10,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from seq2seq.models.ahead import READER, STEP, SourceReader, StepInputs, TargetStep, told_by_positions
+from seq2seq.models.ahead import (
+    READER,
+    STEP,
+    SourceInputs,
+    SourceReader,
+    StepInputs,
+    TargetStep,
+    told_by_positions,
+)
+from seq2seq.models.compiled import packed_source
 from seq2seq.models.decoder_only import DecoderOnly
 from seq2seq.models.encoder_decoder import EncoderDecoder
 from seq2seq.shapes import Tensor
@@ -28,10 +37,8 @@ def compile_model(model: EncoderDecoder | DecoderOnly) -> dict[str, bytes]:
     _check_compiler()
     libraries = {STEP: _library(TargetStep(model), step_example(model), (tuple(_step_sizes(model)),))}
     if isinstance(model, EncoderDecoder):
-        src = torch.zeros(_SENTENCES, _SOURCE, dtype=torch.long)
-        positions = told_by_positions(model.encoder, _SOURCE)[:_SOURCE].expand(_SENTENCES, -1, -1).contiguous()
-        free = {0: _FREE, 1: _FREE}
-        libraries[READER] = _library(SourceReader(model), (src, src == 0, positions), (free, free, free))
+        sizes = SourceInputs({0: _FREE}, {0: _FREE}, {0: _FREE}, {0: _FREE, 1: _FREE}, {0: _FREE, 1: _FREE})
+        libraries[READER] = _library(SourceReader(model), reader_example(model), (tuple(sizes),))
     return libraries
 
 
@@ -52,6 +59,12 @@ def step_example(model: EncoderDecoder | DecoderOnly) -> StepInputs:
         source=told.new_zeros((len(layers), 2, _SENTENCES, _SOURCE, *kept) if crosses else 0),
         source_valid=torch.ones((_SENTENCES, _SOURCE) if crosses else 0, dtype=torch.bool),
     )
+
+
+def reader_example(model: EncoderDecoder) -> SourceInputs:
+    """Sources of sizes that do not matter, padded."""
+    src = torch.zeros(_SENTENCES, _SOURCE, dtype=torch.long)
+    return packed_source(model, src, torch.arange(_SOURCE) < torch.arange(_SOURCE - _SENTENCES, _SOURCE)[:, None])
 
 
 _FREE: Any = torch.export.Dim.AUTO

@@ -4,12 +4,11 @@ import numpy as np
 import torch
 from torch.nn.functional import embedding
 
-from seq2seq.models.ahead import StepInputs, told_by_positions
+from seq2seq.models.ahead import SourceInputs, StepInputs, told_by_positions
 from seq2seq.models.decoder_only import DecoderOnly, without_last
 from seq2seq.models.encoder_decoder import EncoderDecoder
 from seq2seq.models.native_function import NativeFunction
 from seq2seq.nn.pool import Pool, PooledState
-from seq2seq.nn.positions import Places
 from seq2seq.shapes import Bool, Float, Int, Tensor
 
 
@@ -38,9 +37,7 @@ class CompiledSteps:
         if isinstance(model, DecoderOnly):
             return _after_source(model, src, src_valid)
         assert self._reader is not None
-        places = Places.of_valid(src_valid)
-        told = told_by_positions(model.encoder, places.end)
-        (source,) = self._reader(src, src_valid, embedding(places.index, told))
+        (source,) = self._reader(*packed_source(model, src, src_valid))
         return PooledState(
             pool=Pool(source.new_empty(self._kept)),
             entries=np.empty((len(src), 0), dtype=np.int64),
@@ -81,6 +78,23 @@ class CompiledSteps:
             told = told_by_positions(self._decoder, place + 1)
             self._told = [told[at : at + 1] for at in range(len(told))]
         return self._told[place]
+
+
+def packed_source(model: EncoderDecoder, src: Int[Tensor, "B S"], src_valid: Bool[Tensor, "B S"]) -> SourceInputs:
+    """What the model's encoder is given: sources without their padding, wherever that is."""
+    valid = src_valid.numpy()
+    place_of = np.flatnonzero(valid)
+    ends = valid.cumsum(axis=1)
+    positions = torch.from_numpy((ends - 1)[valid])
+    firsts = np.cumsum(ends[:, -1:], axis=0) - ends[:, -1:]  # pieces of the rows before
+    piece_at = firsts + np.maximum(ends - 1, 0)
+    return SourceInputs(
+        pieces=src.flatten()[torch.from_numpy(place_of)],
+        positions=embedding(positions, told_by_positions(model.encoder, src.shape[1])),
+        place_of=torch.from_numpy(place_of),
+        piece_at=torch.from_numpy(piece_at),
+        valid=src_valid,
+    )
 
 
 _NOTHING = torch.empty(0, dtype=torch.bool)

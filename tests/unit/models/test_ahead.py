@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from seq2seq.models.ahead import SourceReader, StepInputs, TargetStep, told_by_positions
-from seq2seq.models.compilation import step_example
+from seq2seq.models.compilation import reader_example, step_example
+from seq2seq.models.compiled import packed_source
 from seq2seq.models.decoder_only import DecoderOnly
 from seq2seq.nn.positions import Places
 
@@ -51,20 +52,20 @@ def single_model(request, families, scrambled):
     return scrambled(families(request.param))
 
 
-def test_the_reader_gives_keys_and_values_of_the_source_in_every_layer(pair_model):
-    model, places = pair_model, Places.of_valid(VALID)
-    told = told_by_positions(model.encoder, S)
-    found = SourceReader(model)(SRC, VALID, told[places.index])
-    wanted = model.start(SRC, VALID).source
+@pytest.mark.parametrize("left", [False, True])
+def test_the_reader_gives_keys_and_values_of_the_source_in_every_layer(pair_model, left):
+    model, valid = pair_model, VALID.flip(1) if left else VALID
+    found = SourceReader(model)(*packed_source(model, SRC, valid))
+    wanted = model.start(SRC, valid).source
     assert found.shape == wanted.shape
-    real = VALID[None, None, :, :, None, None].expand_as(wanted)
+    real = valid[None, None, :, :, None, None].expand_as(wanted)
     torch.testing.assert_close(found[real], wanted[real], **CLOSE)
 
 
 def test_padding_changes_nothing_that_the_reader_says_of_real_positions(pair_model):
-    told, reader = told_by_positions(pair_model.encoder, S), SourceReader(pair_model)
-    together = reader(SRC, VALID, told[Places.of_valid(VALID).index])
-    alone = reader(SRC[1:2, :3], VALID[1:2, :3], told[None, :3].contiguous())
+    model, reader = pair_model, SourceReader(pair_model)
+    together = reader(*packed_source(model, SRC, VALID))
+    alone = reader(*packed_source(model, SRC[1:2, :3], VALID[1:2, :3]))
     torch.testing.assert_close(together[:, :, 1:2, :3], alone, **CLOSE)
 
 
@@ -153,11 +154,11 @@ def test_what_is_compiled_is_a_copy_without_gradients_and_without_plain_matrices
 def test_what_is_compiled_drops_nothing_though_the_model_is_in_training(families, scrambled):
     model = scrambled(families("original", dropout=0.5))
     example = step_example(model)._replace(tokens=drawn(28))
-    told = told_by_positions(model.encoder, S)[:S].repeat(B, 1, 1)
-    plain = TargetStep(model)(*example), SourceReader(model)(SRC, VALID, told)
+    source = packed_source(model, SRC, VALID)
+    plain = TargetStep(model)(*example), SourceReader(model)(*source)
     model.train()
     assert torch.equal(TargetStep(model)(*example)[0], plain[0][0])
-    assert torch.equal(SourceReader(model)(SRC, VALID, told), plain[1])
+    assert torch.equal(SourceReader(model)(*source), plain[1])
 
 
 def test_the_examples_that_code_is_compiled_for_are_inputs_of_a_step(family_model):
@@ -166,3 +167,9 @@ def test_the_examples_that_code_is_compiled_for_are_inputs_of_a_step(family_mode
     assert hidden.shape == (len(given.tokens), family_model.output.shape[1])
     assert added.shape == (*given.pool.shape[:2], len(given.tokens), *given.pool.shape[3:])
     assert not hidden.isnan().any()
+
+
+def test_the_example_that_the_reader_is_compiled_for_has_sources_of_several_lengths(pair_model):
+    given = reader_example(pair_model)
+    assert len(given.pieces) < given.valid.numel()
+    assert SourceReader(pair_model)(*given).shape[2:4] == given.valid.shape
