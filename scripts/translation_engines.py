@@ -71,7 +71,9 @@ class Ours:
 
         torch.set_num_threads(self.threads)
         compute = Compute[self.compute]
-        return _Own(Translator.load(self.bundle, self.device, compute=compute, compiled=self.compiled), self)
+        # scores are wanted of no engine
+        translator = Translator.load(self.bundle, self.device, compute=compute, compiled=self.compiled, details=False)
+        return _Own(translator, self)
 
 
 @dataclass(frozen=True)

@@ -169,6 +169,7 @@ def load_engine(
         average=options.average,
         decode=decode,
         compiled=options.backend is Backend.aoti,
+        details=details,
     )
 
 

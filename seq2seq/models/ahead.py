@@ -30,6 +30,9 @@ from seq2seq.shapes import Bool, Float, Int, Tensor
 STEP, READER = "step.so", "reader.so"
 """Names of the libraries; a decoder-only model has no reader."""
 
+INTERFACE = 2
+"""Another number whenever the functions take or give something else, as they do not tell by themselves."""
+
 
 class StepInputs(NamedTuple):
     """What a decode step is given.

@@ -37,8 +37,7 @@ def compile_model(model: EncoderDecoder | DecoderOnly) -> dict[str, bytes]:
     _check_compiler()
     libraries = {STEP: _library(TargetStep(model), step_example(model), (tuple(_step_sizes(model)),))}
     if isinstance(model, EncoderDecoder):
-        sizes = SourceInputs({0: _FREE}, {0: _FREE}, {0: _FREE}, {0: _FREE, 1: _FREE}, {0: _FREE, 1: _FREE})
-        libraries[READER] = _library(SourceReader(model), reader_example(model), (tuple(sizes),))
+        libraries[READER] = _library(SourceReader(model), reader_example(model), (tuple(_reader_sizes()),))
     return libraries
 
 
@@ -86,6 +85,13 @@ def _step_sizes(model: EncoderDecoder | DecoderOnly) -> StepInputs:
         "source_valid": {0: _FREE, 1: _FREE} if crosses else none,
     }
     return StepInputs(**free)
+
+
+def _reader_sizes() -> SourceInputs:
+    """Which sizes of the encoder's inputs are free: all but those of the model."""
+    some: Any = {0: _FREE}
+    both: Any = {0: _FREE, 1: _FREE}
+    return SourceInputs(pieces=some, positions=some, place_of=some, piece_at=both, valid=both)
 
 
 def _library(module: nn.Module, example: tuple[Tensor, ...], sizes: tuple[Any, ...]) -> bytes:

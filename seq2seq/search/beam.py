@@ -31,6 +31,7 @@ def beam_search(
     progress: Progress | None = None,
     bonus: Bonus | None = None,
     stop: StopTest | None = None,
+    scored: bool = True,
     device: torch.device | str,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of each sentence, best score first, all of them ended.
@@ -59,6 +60,7 @@ def beam_search(
         progress: Shares out the beam among hypotheses that have more or less of what they must contain.
         bonus: Adds to the scores of hypotheses that finish.
         stop: Ends further hypotheses.
+        scored: Whether log-probabilities are wanted of a beam of 1, which finds its way without them (see `grow`).
         device: Where `step` expects its tokens.
 
     Raises:
@@ -70,7 +72,9 @@ def beam_search(
     if beam_size == 1:
         assert progress is None, "one place cannot be shared out"
         assert bonus is None, "one hypothesis has nothing to be compared with"
-        only = greedy(step, state, limits, penalty=penalty, edits=edits, rules=rules, stop=stop, device=device)
+        only = greedy(
+            step, state, limits, penalty=penalty, edits=edits, rules=rules, stop=stop, scored=scored, device=device
+        )
         return [[best] for best in only]
     search = _Search(limits, beam_size, n_best, penalty, patience, identity, progress, bonus, stop)
     device = torch.device(device)

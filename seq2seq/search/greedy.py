@@ -22,6 +22,7 @@ def greedy(
     edits: Sequence[Rule] = (),
     rules: Sequence[Rule] = (),
     stop: StopTest | None = None,
+    scored: bool = True,
     device: torch.device | str,
 ) -> list[Hypothesis]:
     """One hypothesis for each sentence: at every step the best piece that the limits allow.
@@ -34,13 +35,25 @@ def greedy(
         edits: Change the logits that the choice is made from; what is reported is the model's.
         rules: Forbid pieces, besides the limits.
         stop: Ends further hypotheses.
+        scored: Whether log-probabilities are wanted, as in `grow`.
         device: Where `step` expects its tokens.
 
     Raises:
         ValueError: if an id lies outside the model's outputs, a log-probability is NaN, or no piece is possible.
     """
     return complete(
-        grow(step, state, limits, best_piece, penalty=penalty, edits=edits, rules=rules, stop=stop, device=device)
+        grow(
+            step,
+            state,
+            limits,
+            best_piece,
+            penalty=penalty,
+            edits=edits,
+            rules=rules,
+            stop=stop,
+            scored=scored,
+            device=device,
+        )
     )
 
 

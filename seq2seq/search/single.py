@@ -1,7 +1,8 @@
 """One hypothesis a sentence, piece by piece: what greedy search and sampling have in common."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -9,7 +10,16 @@ import torch
 from seq2seq.search.hypotheses import Hypothesis, SearchLimits, StopTest, dead_end, finished
 from seq2seq.search.length_penalty import LengthPenalty
 from seq2seq.search.rules import Rows, Rule, build_rules
-from seq2seq.search.step import State, StepFunction, is_end, move_into, next_scores
+from seq2seq.search.step import (
+    State,
+    StepFunction,
+    check_numbers,
+    chosen,
+    is_end,
+    move_into,
+    next_logits,
+    next_scores,
+)
 from seq2seq.shapes import Bool, Float, Int, Tensor
 
 Choice = Callable[[Rows, Float[Tensor, "R V"]], Int[np.ndarray, "R 1"]]
@@ -38,6 +48,7 @@ def grow(
     edits: Sequence[Rule] = (),
     rules: Sequence[Rule] = (),
     stop: StopTest | None = None,
+    scored: bool = True,
     device: torch.device | str,
 ) -> Iterator[list[Grown]]:
     """After each step the sentences that it has added a piece to; those that are done leave the batch.
@@ -51,10 +62,12 @@ def grow(
         edits: Change the logits that the choice is made from; what is reported is the model's.
         rules: Forbid pieces, besides the limits.
         stop: Ends further hypotheses.
+        scored: Whether log-probabilities are wanted. Without them steps are faster, as nothing is normalised; score and
+            log-probability of a hypothesis are NaN then, and those of its pieces are missing.
         device: Where `step` expects its tokens.
 
     Raises:
-        ValueError: if an id lies outside the model's outputs, or no piece is possible.
+        ValueError: if an id lies outside the model's outputs, a logit that is chosen is NaN, or no piece is possible.
     """
     device = torch.device(device)
     penalty = penalty or LengthPenalty()
@@ -64,18 +77,26 @@ def grow(
     tokens = limits.first_tokens(device)
     while len(sentences):
         rows = Rows(torch.from_numpy(sentences), torch.from_numpy(ids))
-        scores, state = next_scores(step, tokens, state, rows=rows, rules=rules, edits=edits, limits=limits)
-        pieces = choose(rows, scores.logits)
-        values = scores.log_probs(pieces)
+        if scored:
+            scores, state = next_scores(step, tokens, state, rows=rows, rules=rules, edits=edits, limits=limits)
+            pieces = choose(rows, scores.logits)
+            values = scores.log_probs(pieces)
+            own = scores.own_log_probs(pieces) if scores.edited else values
+            token_log_probs = np.concatenate([token_log_probs, own], axis=1)
+        else:
+            logits, state = next_logits(step, tokens, state, limits)
+            for rule in (*edits, *rules):
+                rule(rows, logits)
+            pieces = choose(rows, logits)
+            values = chosen(logits, pieces)
+            check_numbers(values)
         for row in np.flatnonzero(values == -np.inf).tolist():
             raise dead_end(int(sentences[row]))
         ids = np.concatenate([ids, pieces], axis=1)
-        own = scores.own_log_probs(pieces) if scores.edited else values
-        token_log_probs = np.concatenate([token_log_probs, own], axis=1)
         ended, stopped = _ends(sentences, ids, limits, stop)
         results: dict[int, Hypothesis] = {}
         for row in np.flatnonzero(ended).tolist():
-            results[row] = finished(
+            hypothesis = finished(
                 limits,
                 int(sentences[row]),
                 ids[row].tolist(),
@@ -83,6 +104,7 @@ def grow(
                 penalty,
                 stopped=bool(stopped[row]),
             )
+            results[row] = hypothesis if scored else replace(hypothesis, log_prob=math.nan, score=math.nan)
         yield [
             Grown(sentence, piece, results.get(row))
             for row, (sentence, piece) in enumerate(zip(sentences.tolist(), pieces[:, 0].tolist(), strict=True))

@@ -77,12 +77,29 @@ def _normalised(
     logits: Float[Tensor, "R V"], norm: Float[np.ndarray, "R 1"], pieces: Int[np.ndarray, "R n"]
 ) -> Float[np.ndarray, "R n"]:
     """Log-probabilities of pieces, on the CPU, in float64."""
-    if logits.device.type == "cpu":
-        chosen = picked(logits.numpy(), pieces)
-    else:
-        chosen = logits.gather(1, torch.from_numpy(pieces).to(logits.device)).cpu().numpy()
-    found: np.ndarray = chosen - norm
+    found: np.ndarray = chosen(logits, pieces) - norm
     return found
+
+
+def chosen(logits: Float[Tensor, "R V"], pieces: Int[np.ndarray, "R n"]) -> Float[np.ndarray, "R n"]:
+    """The logits of the given pieces of each row, on the CPU."""
+    if logits.device.type == "cpu":
+        return picked(logits.numpy(), pieces)
+    found: np.ndarray = logits.gather(1, torch.from_numpy(pieces).to(logits.device)).cpu().numpy()
+    return found
+
+
+def next_logits(
+    step: StepFunction[State], tokens: Int[Tensor, "R 1"], state: State, limits: SearchLimits
+) -> tuple[Float[Tensor, "R V"], State]:
+    """The logits of every row's next piece, in float32 (float64 as they are), and the new state.
+
+    Raises:
+        ValueError: if an id of `limits` lies outside the model's outputs.
+    """
+    logits, state = step(tokens, state)
+    limits.check_vocab_size(logits.shape[-1])
+    return logits if logits.dtype is torch.float64 else logits.float(), state
 
 
 def next_scores(
@@ -103,10 +120,7 @@ def next_scores(
     Raises:
         ValueError: if an id of `limits` lies outside the model's outputs, or a logit is NaN.
     """
-    logits, state = step(tokens, state)
-    limits.check_vocab_size(logits.shape[-1])
-    if logits.dtype is not torch.float64:
-        logits = logits.float()
+    logits, state = next_logits(step, tokens, state, limits)
     own, own_norm = (logits.clone(), _norm(logits)) if edits else (None, None)
     for edit in edits:
         edit(rows, logits)
@@ -127,21 +141,73 @@ def _norm(logits: Float[Tensor, "R V"]) -> Float[np.ndarray, "R 1"]:
         ValueError: if it is NaN.
     """
     norm: np.ndarray
-    if logits.device.type == "cpu" and logits.numel() <= FEW_LOGITS:
-        values = logits.numpy()
-        with np.errstate(invalid="ignore"):  # infinity less infinity, which is refused below
-            highest = values.max(axis=1, keepdims=True)
-            norm = np.log(np.exp(values - highest).sum(axis=1, keepdims=True)) + highest
+    if logits.device.type != "cpu":
+        norm = _stable_norm(logits)
+    elif logits.numel() <= FEW_LOGITS:
+        norm = _log_sum_exp(logits.numpy())
     else:
-        top = logits.amax(-1, keepdim=True)
-        # what torch.logsumexp does, with one pass less over memory
-        norm = (logits - top).exp_().sum(-1, keepdim=True).log_().add_(top).cpu().numpy()
-    if np.isnan(norm).any():
+        norm = _norm_of_many(logits)
+    check_numbers(norm)
+    return norm.astype(np.float64)
+
+
+def check_numbers(values: Float[np.ndarray, "*shape"]) -> None:
+    """Refuse what a broken model gives.
+
+    Raises:
+        ValueError: if one of the values is NaN.
+    """
+    if np.isnan(values).any():
         raise ValueError(
             "the model's log-probabilities are NaN, expected numbers; look for NaN or infinite weights, or overflow "
             "in half precision"
         )
-    return norm.astype(np.float64)
+
+
+def _log_sum_exp(logits: Float[np.ndarray, "R V"]) -> Float[np.ndarray, "R 1"]:
+    """The logarithm of the sum of exponentials of each row, whatever their range; NaN where all or one are infinite."""
+    with np.errstate(invalid="ignore"):  # infinity less infinity
+        highest = logits.max(axis=1, keepdims=True)
+        norm: np.ndarray = np.log(np.exp(logits - highest).sum(axis=1, keepdims=True)) + highest
+    return norm
+
+
+NEAR = 60.0
+"""Logits this close to 0 can be exponentiated as they are: the sum does not overflow, and no term is subnormal, which
+would take a hundred times as long."""
+
+SUMS = 1e-25, 1e35
+"""Between these a sum of exponentials has lost nothing of its precision."""
+
+AT_ONCE = 2**18
+"""Exponentials that stay in a core's own cache until they are summed up."""
+
+
+def _norm_of_many(logits: Float[Tensor, "R V"]) -> Float[np.ndarray, "R 1"]:
+    """The logarithm of the sum of exponentials of each row, on the CPU.
+
+    Mostly the highest one need not be taken off first, which saves two passes over memory. The first row tells whether
+    that is to be tried, each row's sum whether it was right.
+    """
+    if not logits[0].abs().amax().item() < NEAR:
+        return _stable_norm(logits)
+    num_rows = max(1, AT_ONCE // logits.shape[1])
+    terms = torch.empty_like(logits[:num_rows])
+    sums = logits.new_empty(len(logits))
+    for part, own in zip(torch.split(logits, num_rows), torch.split(sums, num_rows), strict=True):
+        torch.sum(torch.exp(part, out=terms[: len(part)]), -1, out=own)
+    lost = ((sums < SUMS[0]) | ~(sums < SUMS[1])).nonzero()[:, 0]
+    norm = sums.log_().unsqueeze(1).numpy()
+    if len(lost):
+        norm[lost.numpy()] = _stable_norm(logits[lost])
+    return norm
+
+
+def _stable_norm(logits: Float[Tensor, "R V"]) -> Float[np.ndarray, "R 1"]:
+    """The same, whatever the range, on any device: what torch.logsumexp does, with one pass less over memory."""
+    top = logits.amax(-1, keepdim=True)
+    norm: np.ndarray = (logits - top).exp_().sum(-1, keepdim=True).log_().add_(top).cpu().numpy()
+    return norm
 
 
 def top_pieces(logits: Float[Tensor, "R V"], count: int) -> Int[np.ndarray, "R n"]:

@@ -260,7 +260,8 @@ def _decoding_seconds(config: TrainConfig, run: Prepared) -> float:
     assert isinstance(run.validation, ValidationBleu)
     lines = run.validation.text.source
     short = replace(config.decode, max_length_factor=1.0, min_length_factor=1.0, max_length_offset=1)
-    translator = Translator(Bundle(run.model, config.model, run.tokenizers.source, run.tokenizers.target, short))
+    bundle = Bundle(run.model, config.model, run.tokenizers.source, run.tokenizers.target, short)
+    translator = Translator(bundle, details=False)
     for number in DECODED:
         some = lines[:: max(1, len(lines) // number)][:number]
         began = time.perf_counter()

@@ -81,7 +81,7 @@ def _translation(config: TrainConfig, run_dir: Path, first: FirstWeights | None)
     _check_valid_lengths(config, data)
     model = _network(config, tokenizers, first)
     validation = ValidationBleu(
-        Translator(Bundle(model, config.model, tokenizers.source, tokenizers.target, config.decode)),
+        Translator(Bundle(model, config.model, tokenizers.source, tokenizers.target, config.decode), details=False),
         text.raw_valid,
         config.decode,
         config.data.target_lang,

@@ -16,7 +16,7 @@ import torch
 
 from seq2seq.bundle import WEIGHTS_FILE, Bundle, is_bundle, write_bundle
 from seq2seq.config import Compute, DecodeConfig, Task
-from seq2seq.models.ahead import READER, STEP
+from seq2seq.models.ahead import INTERFACE, READER, STEP
 from seq2seq.models.compiled import CompiledSteps
 from seq2seq.models.decoder_only import DecoderOnly
 from seq2seq.models.encoder_decoder import EncoderDecoder
@@ -59,6 +59,7 @@ def save_compiled(bundle: Bundle, path: str | Path) -> None:
         for name, library in compile_model(model).items():
             (folder / name).write_bytes(library)
         index = {
+            "interface": INTERFACE,
             "torch": torch.__version__,
             "machine": platform.machine(),
             "cpu": sorted(_cpu_features()),
@@ -100,10 +101,13 @@ def use_compiled(bundle: Bundle, path: str | Path) -> None:
         index: dict[str, Any] = json.loads((folder / INDEX).read_bytes())
         compiled_for = index["torch"], index["machine"], frozenset(index["cpu"]), index["weights"]
         files: dict[str, str] = dict(index["files"])
+        interface = index.get("interface", 1)
         missing = sorted({STEP, *([READER] if isinstance(bundle.model, EncoderDecoder) else [])} - files.keys())
         damaged = missing or [name for name, checksum in files.items() if file_checksum(folder / name) != checksum]
     except (OSError, ValueError, KeyError, TypeError) as problem:
         raise ValueError(f"{folder} is damaged ({problem!r}); {remedy} anew") from problem
+    if interface != INTERFACE:
+        raise ValueError(f"{folder} was compiled by another version of seq2seq; {remedy} anew")
     if damaged:
         raise ValueError(f"{folder / damaged[0]} is not the file that was compiled; {remedy} anew")
     version, machine, features, weights = compiled_for

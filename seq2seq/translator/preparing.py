@@ -1,7 +1,7 @@
 """Lines made ready for the model: cut into pieces, checked, and if they are too long, into parts."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 
 from seq2seq.bundle import Bundle
@@ -65,25 +65,22 @@ class Preparation:
                 "cannot be told which part is meant; shorten the line, or raise max_source_length"
             )
         eos, starts = self.source_tokenizer.special.eos, accumulate(map(len, pieces), initial=0)
-        parts = [
-            Part(number, (*piece, eos), text=request.text, first=start)
-            for piece, start in zip(pieces, starts, strict=False)
-        ]
-        parts[0] = replace(parts[0], prefix=prefix_ids, phrases=request.phrases, forced=forced)
-        return SourceLine(number, request.text, tuple(self._with_lengths(part, decode) for part in parts), notice)
-
-    def _with_lengths(self, part: Part, decode: DecodeConfig) -> Part:
-        """The part, how many target pieces the models have positions for beside its source, and phrases may need."""
-        positions = _smallest(longest_target(one, len(part.source)) for one in self.model_configs)
-        room = room_for_phrases(
-            self.target_tokenizer,
-            decode,
-            part.phrases,
-            prefix=part.prefix,
-            longest=_smallest([positions, decode.max_length]),
-            line=part.number,
-        )
-        return replace(part, positions=positions, room=room)
+        parts = []
+        for piece, start in zip(pieces, starts, strict=False):
+            given, phrases = (prefix_ids, request.phrases) if start == 0 else ((), ())
+            source = (*piece, eos)
+            positions = _smallest(longest_target(one, len(source)) for one in self.model_configs)
+            room = room_for_phrases(
+                self.target_tokenizer,
+                decode,
+                phrases,
+                prefix=given,
+                longest=_smallest([positions, decode.max_length]),
+                line=number,
+            )
+            part = Part(number, source, given, phrases, forced and start == 0, request.text, start, positions, room)
+            parts.append(part)
+        return SourceLine(number, request.text, tuple(parts), notice)
 
 
 def _smallest(limits: Iterable[int | None]) -> int | None:

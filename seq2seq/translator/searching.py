@@ -24,6 +24,8 @@ def search(
     parts: Sequence[Part],
     decode: DecodeConfig,
     text: Callable[[tuple[int, ...]], str],
+    *,
+    scored: bool = True,
 ) -> list[list[Hypothesis]]:
     """Up to `decode.num_found` hypotheses for each part, best first; drawn ones in the order of their numbers.
 
@@ -35,6 +37,7 @@ def search(
         parts: What to translate.
         decode: Options.
         text: What ids spell; hypotheses that spell the same are one answer.
+        scored: Whether log-probabilities are wanted where the search finds its way without them: with a beam of 1.
 
     Raises:
         ValueError: if a shortlist is asked for, but the bundle has none, or a part has no possible hypothesis.
@@ -70,6 +73,7 @@ def search(
             rules=rules.rules,
             progress=rules.progress,
             bonus=rules.bonus if rules.bonus is None or narrow is None else of_model(rules.bonus),
+            scored=scored,
             device=device,
         )
     return [

@@ -43,6 +43,8 @@ class Translator(LineTranslator):
         device: Where to move the model; None leaves it where it is.
         weights: Of an ensemble: how much each bundle counts; only their ratios matter. None lets all count alike.
         average: Of an ensemble: what the mean is taken of.
+        details: Whether translations come with scores and log-probabilities. Without them a greedy search is faster;
+            its scores and log-probabilities are NaN then, and those of pieces are missing.
 
     Raises:
         ValueError: if it is a language model, model and tokenizers do not fit together, there is no such device, the
@@ -56,6 +58,7 @@ class Translator(LineTranslator):
         *,
         weights: Sequence[float] | None = None,
         average: Average = Average.probability,
+        details: bool = True,
     ) -> None:
         self.bundles = (bundle,) if isinstance(bundle, Bundle) else tuple(bundle)
         check_ensemble(self.bundles)
@@ -65,6 +68,7 @@ class Translator(LineTranslator):
         super().__init__(Preparation.of(*self.bundles), self.bundle.decode, self.bundle.languages[1])
         models = [one.model if device is None else one.model.to(find_device(device)) for one in self.bundles]
         self._aligner = Aligner(self.bundle)
+        self._details = details
         self.model: Transformer | Ensemble = models[0] if len(models) == 1 else Ensemble(models, weights, average)
 
     @classmethod
@@ -78,6 +82,7 @@ class Translator(LineTranslator):
         average: Average = Average.probability,
         decode: DecodeConfig | None = None,
         compiled: bool = False,
+        details: bool = True,
     ) -> "Translator":
         """The translator of the bundle at `path`, or of the ensemble of several. Their models are for decoding only.
 
@@ -93,6 +98,7 @@ class Translator(LineTranslator):
             decode: Search options in the place of the (first) bundle's own.
             compiled: Whether to decode by the compiled code in the bundle; the commands' --backend aoti. It runs with
                 the rights of this process.
+            details: Whether translations come with scores and log-probabilities, as above.
 
         Raises:
             FileNotFoundError: if `path` is not a bundle.
@@ -115,7 +121,7 @@ class Translator(LineTranslator):
                 use_compiled(bundle, one)
         if decode is not None:
             bundles[0] = replace(bundles[0], decode=decode)
-        return cls(bundles, weights=weights, average=average)
+        return cls(bundles, weights=weights, average=average, details=details)
 
     @property
     def device(self) -> torch.device:
@@ -190,7 +196,7 @@ class Translator(LineTranslator):
         """The candidates of a batch."""
         alike = None if decode.mbr is Utility.none else measure(decode.mbr, self.bundle.languages[1])
         with evaluation(self.model):
-            found = search(self.model, self.bundle, parts, decode, self._text)
+            found = search(self.model, self.bundle, parts, decode, self._text, scored=self._details)
         candidates = [[self._candidate(hypothesis) for hypothesis in hypotheses] for hypotheses in found]
         if decode.replace_unknown:
             candidates = self._aligner.with_unknown_replaced(parts, candidates, decode)

@@ -1,3 +1,4 @@
+import math
 from typing import Any
 
 import pytest
@@ -122,3 +123,29 @@ def test_log_probabilities_are_float32_unless_the_logits_are_float64(
     (best,) = greedy(model, model.start([0]), limits([5]), device="cpu")
     first = torch.log_softmax(score(0, (BOS,)).to(expected), 0)[best.ids[0]]
     assert best.token_log_probs[0] == pytest.approx(float(first), abs=1e-6 if expected is torch.float32 else 1e-12)
+
+
+def penalised(rows: Any, logits: torch.Tensor) -> None:
+    logits[:, 5] -= 9.0
+
+
+def test_without_scores_it_takes_the_same_pieces_and_says_nothing_of_their_probabilities(scripted: Any) -> None:
+    model = scripted(lambda sentence, fed: chain(5, 6, 7, 8, EOS)(sentence, fed) + torch.arange(11) / 20)
+    asked = limits([8, 3, 6], prefixes=[[], [9], [3, 3]])
+    for edits in ([], [penalised]):
+        wanted = greedy(model, model.start([0, 1, 2]), asked, edits=edits, device="cpu")
+        found = greedy(model, model.start([0, 1, 2]), asked, edits=edits, scored=False, device="cpu")
+        assert [(one.ids, one.hit_limit) for one in found] == [(one.ids, one.hit_limit) for one in wanted]
+        for one in found:
+            assert math.isnan(one.log_prob)
+            assert math.isnan(one.score)
+            assert one.token_log_probs == ()
+
+
+def test_without_scores_a_broken_model_and_a_dead_end_are_refused_as_with_them(scripted: Any) -> None:
+    broken = scripted(lambda sentence, fed: torch.full((11,), torch.nan))
+    with pytest.raises(ValueError, match="log-probabilities are NaN, expected numbers"):
+        greedy(broken, broken.start([0]), limits([8]), scored=False, device="cpu")
+    nothing = scripted(lambda sentence, fed: torch.full((11,), -torch.inf))
+    with pytest.raises(ValueError, match="sentence 0 has no hypothesis"):
+        greedy(nothing, nothing.start([0]), limits([8]), scored=False, device="cpu")

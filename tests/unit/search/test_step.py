@@ -82,6 +82,37 @@ def test_nan_is_refused_wherever_it_stands() -> None:
         scores_of(log_probs)
 
 
+def many(dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """More logits than NumPy is given, and more than are exponentiated at once."""
+    return torch.randn(300, 1601, generator=torch.Generator().manual_seed(6), dtype=dtype) * 4
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("first", [0.0, -100.0, 100.0, -1e4])
+@pytest.mark.parametrize("other", [0.0, -75.0, -100.0, -700.0, 50.0, 100.0, 1e4])
+def test_log_probabilities_are_right_wherever_the_logits_of_a_row_lie(
+    dtype: torch.dtype, first: float, other: float
+) -> None:
+    logits = many(dtype)
+    logits[0] += first  # which tells what is tried
+    logits[[7, 290]] += other
+    logits[8, 5:] = -torch.inf
+    pieces = np.arange(300)[:, None] % 5
+    expected = logits.double().log_softmax(-1).numpy()[np.arange(300)[:, None], pieces]
+    # a float32 as large as the logits is no nearer to what it stands for
+    near = 1e-5 + 2e-7 * max(abs(first), abs(other))
+    assert scores_of(logits).log_probs(pieces) == pytest.approx(expected, abs=near)
+
+
+@pytest.mark.parametrize("broken", [torch.nan, torch.inf])
+@pytest.mark.parametrize("row", [0, 170, 299])
+def test_nan_and_infinity_are_refused_among_many_rows_too(row: int, broken: float) -> None:
+    logits = many()
+    logits[row, 1600] = broken
+    with pytest.raises(ValueError, match="log-probabilities are NaN, expected numbers"):
+        scores_of(logits)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_log_probabilities_are_worked_out_for_the_pieces_that_are_asked_for(dtype: torch.dtype) -> None:
     logits = (torch.randn(3, 11, generator=torch.Generator().manual_seed(4)) * 30).to(dtype)

@@ -237,6 +237,15 @@ def test_code_for_another_version_of_torch_is_refused(package):
     refused(package, r"was compiled for torch 1\.13\.0, this is torch .*; make it with .* --to aoti` anew")
 
 
+@pytest.mark.parametrize("number", [1, None, "2"])
+def test_code_of_another_version_of_this_package_is_refused(package, number):
+    index = {**index_of(package), "interface": number}
+    if number is None:  # as the first version wrote it
+        del index["interface"]
+    (package / "compiled" / "compiled.json").write_text(json.dumps(index), encoding="utf-8")
+    refused(package, r"was compiled by another version of seq2seq; make it with .* --to aoti` anew")
+
+
 def test_code_for_another_kind_of_processor_is_refused(package):
     with_index(package, machine="vax")
     refused(package, r"was compiled for another kind of CPU \(vax; \w+\); make it with .* --to aoti` here")

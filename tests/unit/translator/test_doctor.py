@@ -106,8 +106,8 @@ def test_a_search_whose_first_answer_depends_on_how_many_are_asked_for_is_found(
     right = module.search
 
     @functools.wraps(right)
-    def swapped(*arguments: object) -> list[object]:
-        return [found[::-1] for found in right(*arguments)]
+    def swapped(*arguments: object, **named: object) -> list[object]:
+        return [found[::-1] for found in right(*arguments, **named)]
 
     monkeypatch.setattr(module, "search", swapped)
     assert failed(findings(tiny_bundle)) == ["n-best 1 against n"]

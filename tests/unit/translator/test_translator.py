@@ -1,12 +1,13 @@
 import dataclasses
 import logging
+import math
 
 import pytest
 import torch
 
 from seq2seq import load
 from seq2seq.bundle import Bundle
-from seq2seq.config import DecodeConfig, LongLines, ModelConfig, TokenizerConfig, Tying
+from seq2seq.config import DecodeConfig, LongLines, ModelConfig, TokenizerConfig, Tying, Utility
 from seq2seq.models import build_model
 from seq2seq.text.tokenizer_training import train_tokenizer
 from seq2seq.translator import Request, Translator
@@ -60,6 +61,40 @@ def test_the_bundles_options_hold_unless_others_are_given(tiny_bundle):
     assert len(greedy.translate(LINES)[0].candidates) == 1
     assert len(wide.translate(LINES)[0].candidates) == 6
     assert greedy.translate(LINES, wide.bundle.decode) == wide.translate(LINES)
+
+
+def test_without_details_greedy_search_gives_the_same_texts_and_no_probabilities(tiny_bundle, translator):
+    bare = Translator(tiny_bundle, details=False)
+    for options in (decode(beam_size=1), decode(beam_size=1, repetition_penalty=1.5, min_length=3)):
+        wanted, found = translator.translate(LINES, options), bare.translate(LINES, options)
+        assert [(one.text, one.ids, one.hit_limit) for one in found] == [
+            (one.text, one.ids, one.hit_limit) for one in wanted
+        ]
+        for one in found:
+            if one.candidates[0] is not NOTHING:
+                assert math.isnan(one.score)
+                assert math.isnan(one.log_prob)
+                assert one.token_log_probs == ()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"beam_size": 3},
+        {"beam_size": 1, "temperature": 1.0, "n_best": 2},
+        {"beam_size": 1, "temperature": 1.0, "num_candidates": 3, "mbr": Utility.chrf},
+    ],
+)
+def test_a_search_that_goes_by_probabilities_has_them_without_details_too(tiny_bundle, translator, options):
+    options = decode(**options)
+    assert Translator(tiny_bundle, details=False).translate(LINES, options) == translator.translate(LINES, options)
+
+
+def test_parts_of_a_split_line_are_joined_without_details_too(tiny_bundle, translator):
+    options = decode(beam_size=1, max_source_length=4, long_lines=LongLines.split)
+    wanted = translator.translate(LINES, options)
+    found = Translator(tiny_bundle, details=False).translate(LINES, options)
+    assert [one.text for one in found] == [one.text for one in wanted]
 
 
 def test_n_best_candidates_are_distinct_texts_and_best_first(translator):
