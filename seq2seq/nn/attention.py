@@ -24,6 +24,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from seq2seq.config import AttentionBias
 from seq2seq.nn.cache import Cache, KeyValue, Layout
 from seq2seq.nn.cpu_attention import attend, separate_heads, suits
+from seq2seq.nn.cpu_linear import linear
 from seq2seq.nn.dropout import draws_bytes
 from seq2seq.nn.norm import RMSNorm
 from seq2seq.nn.rotary import Rotation
@@ -191,7 +192,7 @@ class SelfAttention(_Attention):
         With a layout of the rows they are those of its places, and so is the rotation.
         """
         heads = self.heads
-        projected = self.query_key_value(x)
+        projected = linear(x, self.query_key_value)
         if layout is not None:
             projected = projected.index_select(0, layout.row_at)
         query, key, value = self._separate(projected, (heads.num_heads, heads.num_kv_heads, heads.num_kv_heads))
@@ -207,6 +208,7 @@ class SelfAttention(_Attention):
         mask: Bool[Tensor, "#B 1 #T T"] | PackedMask | None = None,
         causal: bool = False,
         rotation: Rotation | None = None,
+        scale: float = 1.0,
     ) -> Float[Tensor, "B T D"]:
         """All positions at once.
 
@@ -215,11 +217,14 @@ class SelfAttention(_Attention):
             mask: True where a key may be attended to; not together with `causal`. With a `PackedMask`, `x` is one row.
             causal: No position attends to a later one.
             rotation: Of the positions, with rotary positions.
+            scale: Multiplies the output, as in `linear`.
         """
         query, key, value = self.project(x, rotation)
         if isinstance(mask, PackedMask):
-            return self.output(merge_heads(attend_packed(query, key, value, mask, causal)))
-        return self.output(self._attend(query, KeyValue(key, value), mask, causal))
+            context = merge_heads(attend_packed(query, key, value, mask, causal))
+        else:
+            context = self._attend(query, KeyValue(key, value), mask, causal)
+        return linear(context, self.output, scale)
 
     def step(
         self,
@@ -282,28 +287,34 @@ class CrossAttention(_Attention):
 
     def keys_values(self, memory: Float[Tensor, "B S D"]) -> KeyValue:
         """Keys and values of the source: computed once a sentence."""
-        key, value = self._separate(self.key_value(memory), (self.heads.num_kv_heads, self.heads.num_kv_heads))
+        key, value = self._separate(linear(memory, self.key_value), (self.heads.num_kv_heads, self.heads.num_kv_heads))
         return KeyValue(self.key_norm(key), value)
 
     def queries(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T K"]:
         """Queries of target positions."""
-        (query,) = self._separate(self.query(x), (self.heads.num_heads,))
+        (query,) = self._separate(linear(x, self.query), (self.heads.num_heads,))
         return self.query_norm(query)
 
     def forward(
-        self, x: Float[Tensor, "R T D"], source: KeyValue, mask: Bool[Tensor, "B 1 1 S"] | PackedMask
+        self,
+        x: Float[Tensor, "R T D"],
+        source: KeyValue,
+        mask: Bool[Tensor, "B 1 1 S"] | PackedMask,
+        scale: float = 1.0,
     ) -> Float[Tensor, "R T D"]:
         """All target positions at once, of R = B * W rows: W beams of each sentence share its keys and values.
 
         The beams' positions become further queries of the one sentence, [B, H, W*T, K], so nothing is copied. With a
-        `PackedMask`, `x` and the source are one row each.
+        `PackedMask`, `x` and the source are one row each. The output is multiplied by `scale`, as in `linear`.
         """
         if isinstance(mask, PackedMask):
-            return self.output(merge_heads(attend_packed(self.queries(x), source.key, source.value, mask)))
+            context = merge_heads(attend_packed(self.queries(x), source.key, source.value, mask))
+            return linear(context, self.output, scale)
         num_sentences = source.key.shape[0]
         num_queries = x.shape[0] // max(1, num_sentences) * x.shape[1]  # a rank may be given a batch without sentences
         query = self.queries(x.reshape(num_sentences, num_queries, x.shape[2]))
-        return self.output(self._attend(query, source, mask).reshape(*x.shape[:2], self.heads.query_width))
+        context = self._attend(query, source, mask).reshape(*x.shape[:2], self.heads.query_width)
+        return linear(context, self.output, scale)
 
     def step(
         self,

@@ -86,8 +86,8 @@ class Block(nn.Module):
         rotation: Rotation | None = None,
     ) -> Float[Tensor, "B T D"]:
         """All positions at once; `mask`, `causal` and `rotation` as in `SelfAttention.forward`."""
-        attended = self.self_attention(self.residual.before(x, self.self_attention_norm), mask, causal, rotation)
-        return self.fed_forward(self.attended(x, attended))
+        normed, scale = self.residual.before(x, self.self_attention_norm), self.dropout.ahead(x)
+        return self.fed_forward(self.attended(x, self.self_attention(normed, mask, causal, rotation, scale), scale))
 
     def step(
         self,
@@ -122,19 +122,23 @@ class Block(nn.Module):
         assert len(weights) == rows
         return weights if layout is None else weights.index_select(0, layout.place_of)
 
-    def attended(self, x: Float[Tensor, "B T D"], out: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        """Input and output of self-attention together."""
-        return self._added(x, out, self.self_attention_norm)
+    def attended(
+        self, x: Float[Tensor, "B T D"], out: Float[Tensor, "B T D"], scale: float = 1.0
+    ) -> Float[Tensor, "B T D"]:
+        """Input and output of self-attention, which comes multiplied by `scale`, together."""
+        return self._added(x, out, self.self_attention_norm, scale)
 
     def fed_forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """The feed-forward sublayer, with its residual and norm."""
-        norm = self.feed_forward_norm
-        return self._added(x, self.feed_forward(self.residual.before(x, norm)), norm)
+        norm, scale = self.feed_forward_norm, self.dropout.ahead(x)
+        return self._added(x, self.feed_forward(self.residual.before(x, norm), scale), norm, scale)
 
-    def _added(self, x: Float[Tensor, "B T D"], out: Float[Tensor, "B T D"], norm: nn.Module) -> Float[Tensor, "B T D"]:
-        """Input and output of a sublayer together."""
+    def _added(
+        self, x: Float[Tensor, "B T D"], out: Float[Tensor, "B T D"], norm: nn.Module, scale: float = 1.0
+    ) -> Float[Tensor, "B T D"]:
+        """Input and output of a sublayer together; the output comes multiplied by `scale`, that of dropout or 1."""
         # in evaluation it would be called to do nothing, which a decode step of a small model feels
-        return self.residual.after(x, out, norm, self.dropout if self.training else None)
+        return self.residual.after(x, out, norm, self.dropout if self.training else None, scaled=scale != 1.0)
 
 
 class CrossBlock(Block):
@@ -153,8 +157,8 @@ class CrossBlock(Block):
     ) -> Float[Tensor, "B T D"]:
         """All target positions at once, none seeing a later one."""
         normed = self.residual.before(x, self.self_attention_norm)
-        own = source_mask.own if isinstance(source_mask, PackedMask) else None
-        x = self.attended(x, self.self_attention(normed, own, causal=True, rotation=rotation))
+        own, scale = source_mask.own if isinstance(source_mask, PackedMask) else None, self.dropout.ahead(x)
+        x = self.attended(x, self.self_attention(normed, own, causal=True, rotation=rotation, scale=scale), scale)
         return self.fed_forward(self.crossed(x, source, source_mask))
 
     def step(  # type: ignore[override]
@@ -198,5 +202,6 @@ class CrossBlock(Block):
         self, x: Float[Tensor, "R T D"], source: KeyValue, source_mask: Bool[Tensor, "B 1 1 S"] | PackedMask
     ) -> Float[Tensor, "R T D"]:
         """The cross-attention sublayer, with its residual and norm."""
-        norm = self.cross_attention_norm
-        return self._added(x, self.cross_attention(self.residual.before(x, norm), source, source_mask), norm)
+        norm, scale = self.cross_attention_norm, self.dropout.ahead(x)
+        seen = self.cross_attention(self.residual.before(x, norm), source, source_mask, scale)
+        return self._added(x, seen, norm, scale)

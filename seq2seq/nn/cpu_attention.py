@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from seq2seq.nn.dropout import ByteChances, draws_bytes
+from seq2seq.nn.dropout import ByteChances, writes_gradients
 from seq2seq.shapes import Bool, Float, Tensor
 
 LONGEST = 128
@@ -21,9 +21,8 @@ LONGEST = 128
 def suits(query: Tensor, num_keys: int, dropout: float) -> bool:
     """Whether training should attend in this way: on a CPU in full precision, with dropout or among few keys."""
     return (
-        draws_bytes(query)
+        writes_gradients(query)
         and query.dtype in (torch.float32, torch.float64)
-        and not torch.is_autocast_enabled("cpu")
         and (dropout > 0 or num_keys <= LONGEST)
     )
 
@@ -121,13 +120,11 @@ class _Attention(torch.autograd.Function):
         scale: float,
     ) -> Tensor:
         batch, num_heads, length, width = query.shape
-        scores = torch.bmm(_batched(query, key), key.flatten(0, 1).transpose(1, 2)).mul_(width**-0.5)
+        scores = _products(_batched(query, key), key.flatten(0, 1).transpose(1, 2), width**-0.5)
         scores = scores.view(batch, num_heads, length, key.shape[2])
         if blocked is not None:
             scores.add_(blocked)
-        limits = torch.finfo(scores.dtype)  # keep rows in which nothing may be attended to from 0 / 0
-        weights = scores.sub_(scores.amax(-1, keepdim=True).clamp_min_(limits.min)).exp_()
-        weights.div_(weights.sum(-1, keepdim=True).clamp_min_(limits.tiny))
+        weights = _softmax(scores, blocked)
         used = weights if kept is None else kept.to(weights.dtype).mul_(weights)
         context = torch.bmm(_batched(used, key), value.flatten(0, 1)).view(query.shape)
         ctx.save_for_backward(query, key, value, weights, kept)
@@ -141,18 +138,43 @@ class _Attention(torch.autograd.Function):
         query, key, value, weights, kept = ctx.saved_tensors
         batch, num_heads, length, width = query.shape
         of_context = _batched(grad.reshape(batch, length, num_heads, width).transpose(1, 2), key)
-        of_weights = torch.bmm(of_context, value.flatten(0, 1).transpose(1, 2)).view(weights.shape)
+        of_weights = _products(of_context, value.flatten(0, 1).transpose(1, 2), ctx.scale).view(weights.shape)
         used = weights
         if kept is not None:
-            mask = kept.to(weights.dtype).mul_(ctx.scale)
+            mask = kept.to(weights.dtype)
             of_weights.mul_(mask)
             used = mask.mul_(weights)
-        of_value = torch.bmm(_batched(used, key).transpose(1, 2), of_context)
-        of_scores = of_weights.sub_((of_weights * weights).sum(-1, keepdim=True)).mul_(weights).mul_(width**-0.5)
-        of_scores = _batched(of_scores, key)
-        of_query = torch.bmm(of_scores, key.flatten(0, 1))
-        of_key = torch.bmm(of_scores.transpose(1, 2), _batched(query, key))
+        of_value = _products(_batched(used, key).transpose(1, 2), of_context, ctx.scale)
+        of_scores = _batched(_of_scores(of_weights, weights), key)
+        of_query = _products(of_scores, key.flatten(0, 1), width**-0.5)
+        of_key = _products(of_scores.transpose(1, 2), _batched(query, key), width**-0.5)
         return of_query.view(query.shape), of_key.view(key.shape), of_value.view(value.shape), None, None, None
+
+
+FUSED = 16
+"""Keys from which torch's softmax is faster than one pass after the other: it works on so many at a time."""
+
+
+def _softmax(scores: Float[Tensor, "B H T S"], blocked: Tensor | None) -> Float[Tensor, "B H T S"]:
+    """The weights of scores that have `blocked` added and may be written over; 0 where nothing may be attended to."""
+    if scores.shape[3] >= FUSED and (blocked is None or not bool((blocked == -torch.inf).all(-1).any())):
+        return scores.softmax(-1)
+    limits = torch.finfo(scores.dtype)  # keep rows in which nothing may be attended to from 0 / 0
+    weights = scores.sub_(scores.amax(-1, keepdim=True).clamp_min_(limits.min)).exp_()
+    return weights.div_(weights.sum(-1, keepdim=True).clamp_min_(limits.tiny))
+
+
+def _of_scores(of_weights: Float[Tensor, "B H T S"], weights: Float[Tensor, "B H T S"]) -> Float[Tensor, "B H T S"]:
+    """The gradient of the scores, given that of the weights, which may be written over."""
+    if weights.shape[3] >= FUSED:
+        found: Tensor = torch.ops.aten._softmax_backward_data(of_weights, weights, -1, weights.dtype)
+        return found
+    return of_weights.sub_((of_weights * weights).sum(-1, keepdim=True)).mul_(weights)
+
+
+def _products(left: Float[Tensor, "b n m"], right: Float[Tensor, "b m k"], scale: float) -> Float[Tensor, "b n k"]:
+    """scale * (left @ right) of each pair; the factor is taken into the products."""
+    return torch.baddbmm(left.new_empty(()), left, right, beta=0, alpha=scale)
 
 
 def _batched(x: Float[Tensor, "B H T width"], key: Float[Tensor, "B G S K"]) -> Float[Tensor, "BG HGT width"]:

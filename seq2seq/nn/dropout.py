@@ -32,14 +32,24 @@ class Dropout(nn.Module):
             raise ValueError(f"dropout={p} is not a probability below 1; choose 0 <= dropout < 1")
         self.p = p
 
+    def ahead(self, x: Float[Tensor, "*shape"]) -> float:
+        """The scale, for who makes what will be dropped out of such an `x` and can multiply it at no cost.
+
+        It is 1 where that is not worth while: in evaluation, and where gradients are not written by hand.
+        """
+        if not self.training or self.p == 0.0 or not writes_gradients(x):
+            return 1.0
+        return ByteChances(self.p).scale
+
     def forward(
-        self, x: Float[Tensor, "*shape"], base: Float[Tensor, "*shape"] | None = None
+        self, x: Float[Tensor, "*shape"], base: Float[Tensor, "*shape"] | None = None, scaled: bool = False
     ) -> Float[Tensor, "*shape"]:
         """The vectors, some elements zeroed in training; unchanged in evaluation.
 
         Args:
             x: The vectors.
             base: Added to them after.
+            scaled: Whether they come multiplied by what `ahead` has given, which is not 1.
         """
         if not self.training or self.p == 0.0:
             return x if base is None else base + x
@@ -50,7 +60,8 @@ class Dropout(nn.Module):
         if base is not None:  # under autocast the two may differ
             dtype = torch.promote_types(base.dtype, x.dtype)
             x, base = x.to(dtype), base.to(dtype)
-        total: Tensor = _Dropped.apply(x, base, chances.draw(x.shape), chances.scale)  # type: ignore[no-untyped-call]
+        scale = 1.0 if scaled else chances.scale
+        total: Tensor = _Dropped.apply(x, base, chances.draw(x.shape), scale)  # type: ignore[no-untyped-call]
         return total
 
     def extra_repr(self) -> str:
@@ -62,6 +73,11 @@ def draws_bytes(x: Tensor) -> bool:
     """Whether dropout on such a tensor draws bytes: on a CPU, but not in compiled code, which draws as fast as it
     computes."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def writes_gradients(x: Tensor) -> bool:
+    """Whether layers in training take their own gradients: on a CPU, but not under autocast or in compiled code."""
+    return draws_bytes(x) and not torch.is_autocast_enabled("cpu")
 
 
 class ByteChances:
@@ -103,12 +119,17 @@ class _Dropped(torch.autograd.Function):
         ctx.scale = scale
         factors = kept.to(x.dtype)
         if base is None:
-            return factors.mul_(x).mul_(scale)
-        return torch.addcmul(base, x, factors, value=scale)
+            return _scaled(factors.mul_(x), scale)
+        return torch.addcmul(base, x, factors, value=scale, out=factors)  # a new tensor would take longer
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (kept,) = ctx.saved_tensors
-        of_x = kept.to(grad.dtype).mul_(grad).mul_(ctx.scale)
+        of_x = _scaled(kept.to(grad.dtype).mul_(grad), ctx.scale)
         return of_x, grad if ctx.needs_input_grad[1] else None, None, None
+
+
+def _scaled(x: Tensor, scale: float) -> Tensor:
+    """The same tensor, multiplied in place."""
+    return x if scale == 1.0 else x.mul_(scale)

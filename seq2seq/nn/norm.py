@@ -64,12 +64,19 @@ class Residual:
         return norm(x) if self.is_pre else x
 
     def after(
-        self, x: Float[Tensor, "B T D"], out: Float[Tensor, "B T D"], norm: nn.Module, dropout: Dropout | None = None
+        self,
+        x: Float[Tensor, "B T D"],
+        out: Float[Tensor, "B T D"],
+        norm: nn.Module,
+        dropout: Dropout | None = None,
+        *,
+        scaled: bool = False,
     ) -> Float[Tensor, "B T D"]:
-        """Input and output of the sublayer together, with dropout on the output where it is given."""
+        """Input and output of the sublayer together, with dropout, as `Dropout` says, on the output where it is
+        given."""
         if self.scale != 1.0:
             x = self.scale * x
-        total = x + out if dropout is None else dropout(out, x)
+        total = x + out if dropout is None else dropout(out, x, scaled)
         return total if self.is_pre else norm(total)
 
     def __repr__(self) -> str:

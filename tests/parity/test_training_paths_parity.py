@@ -6,7 +6,7 @@ import torch
 from seq2seq.config import Activation, ModelConfig, NormPlacement
 from seq2seq.corpus.batching import make_batch
 from seq2seq.models import build_model
-from seq2seq.nn import attention, cpu_attention, dropout, feed_forward
+from seq2seq.nn import attention, cpu_attention, dropout
 from seq2seq.text.special import SpecialIds
 from seq2seq.training.loss import batch_loss, smoothed_cross_entropy
 
@@ -51,6 +51,12 @@ def curve(changes, by_hand):
     return losses
 
 
+def plain(monkeypatch):
+    """All by torch's operations and their gradients."""
+    for module in (attention, dropout):
+        monkeypatch.setattr(module, "draws_bytes", lambda x: False)
+
+
 @pytest.mark.parametrize("name", OPTIONS)
 def test_without_dropout_the_loss_curve_is_that_of_plain_operations(monkeypatch, name):
     calls = []
@@ -58,8 +64,7 @@ def test_without_dropout_the_loss_curve_is_that_of_plain_operations(monkeypatch,
     monkeypatch.setattr(attention, "attend", lambda *inputs: calls.append(1) or attend(*inputs))
     found = curve(OPTIONS[name], by_hand=True)
     assert len(calls) == STEPS * 6
-    for module in (attention, cpu_attention, dropout, feed_forward):
-        monkeypatch.setattr(module, "draws_bytes", lambda x: False)
+    plain(monkeypatch)
     expected = curve(OPTIONS[name], by_hand=False)
     assert len(calls) == STEPS * 6, "none of the plain run"
     assert found == pytest.approx(expected, rel=1e-8)
@@ -69,8 +74,7 @@ def test_without_dropout_the_loss_curve_is_that_of_plain_operations(monkeypatch,
 def test_with_dropout_everywhere_the_loss_goes_down_as_in_plain_operations(monkeypatch):
     rates = {"dropout": 0.1, "attention_dropout": 0.1, "activation_dropout": 0.1}
     found = curve(rates, by_hand=True)
-    for module in (attention, cpu_attention, dropout, feed_forward):
-        monkeypatch.setattr(module, "draws_bytes", lambda x: False)
+    plain(monkeypatch)
     expected = curve(rates, by_hand=False)
     assert found != expected, "other random numbers"
     assert sum(found[-5:]) == pytest.approx(sum(expected[-5:]), rel=0.1)

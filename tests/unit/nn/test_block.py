@@ -134,8 +134,9 @@ def test_dropout_is_on_each_sublayers_output_before_it_is_added(placement, x, me
     block.dropout.register_forward_hook(lambda _, args, out: dropped.append(args[0]))
     block.train()(x, source, mask)
     assert len(dropped) == 3
+    assert block.dropout.ahead(x) == 2.0, "the scale is in what is dropped out of"
     first = block.self_attention.eval()(block.residual.before(x, block.self_attention_norm), causal=True)
-    torch.testing.assert_close(dropped[0], first, atol=1e-12, rtol=0)
+    torch.testing.assert_close(dropped[0], 2.0 * first, atol=1e-12, rtol=0)
     block.eval()
     assert torch.equal(block(x, source, mask), block(x, source, mask))
 

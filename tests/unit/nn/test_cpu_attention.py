@@ -6,12 +6,19 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from seq2seq.nn import cpu_attention
 from seq2seq.nn.attention import CrossAttention, Heads, SelfAttention, merge_heads, split_heads
 from seq2seq.nn.cpu_attention import LONGEST, attend, separate_heads, suits
 from seq2seq.nn.masks import causal_mask, padding_mask
 
 B, S, T, D, H, G, K = 2, 5, 3, 8, 6, 3, 4
 VALID = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], dtype=torch.bool)
+
+
+@pytest.fixture(autouse=True, params=[1, 16])
+def fused(request, monkeypatch):
+    """With torch's softmax, and without it."""
+    monkeypatch.setattr(cpu_attention, "FUSED", request.param)
 
 
 def heads(num_keys=S, groups=G):

@@ -139,3 +139,25 @@ def test_the_zeros_do_not_depend_on_the_number_of_threads():
     finally:
         torch.set_num_threads(threads)
     assert torch.equal(*found)
+
+
+def test_what_comes_scaled_is_only_dropped_out_of():
+    layer, x, base = Dropout(0.25).train(), torch.randn(9, 11, requires_grad=True), torch.randn(9, 11)
+    scale = layer.ahead(x)
+    assert scale == 256 / 192
+    for added in (None, base):
+        torch.manual_seed(8)
+        expected = layer(x, added)
+        torch.manual_seed(8)
+        found = layer(x * scale, added, scaled=True)
+        torch.testing.assert_close(found, expected)
+        pair = [torch.autograd.grad(out.square().sum(), x)[0] for out in (found, expected)]
+        torch.testing.assert_close(*pair)
+
+
+def test_nothing_is_scaled_ahead_where_nothing_is_dropped_or_gradients_are_torchs():
+    x = torch.randn(2, 3)
+    assert Dropout(0.25).eval().ahead(x) == 1.0
+    assert Dropout(0.0).train().ahead(x) == 1.0
+    with torch.autocast("cpu", torch.bfloat16):
+        assert Dropout(0.25).train().ahead(x) == 1.0

@@ -130,15 +130,16 @@ def test_its_gradients_are_those_of_the_formula(gated):
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_in_training_outputs_and_gradients_are_those_of_its_layers_one_after_the_other(bias, dropout):
+@pytest.mark.parametrize("scale", [1.0, 1.25])
+def test_in_training_outputs_and_gradients_are_those_of_its_layers_one_after_the_other(bias, dropout, scale):
     torch.manual_seed(4)
     network = FeedForward(D, F, bias=bias, dropout=dropout).double()
     x = torch.randn(B, T, D, dtype=torch.float64, requires_grad=True)
     inputs = [x, *network.parameters()]
     torch.manual_seed(5)
-    found = network(x)
+    found = network(x, scale)
     torch.manual_seed(5)
-    expected = network.output(network.dropout(network.inner(x).relu()))
+    expected = network.output(network.dropout(network.inner(x).relu())) * scale
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-13)
     grad = torch.randn_like(found)
     pairs = zip(torch.autograd.grad(found, inputs, grad), torch.autograd.grad(expected, inputs, grad), strict=True)

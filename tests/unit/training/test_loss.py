@@ -92,6 +92,24 @@ def test_chunks_of_logits_give_loss_gradients_and_counts_of_all_logits_at_once(w
     assert not correct.requires_grad
 
 
+@pytest.mark.parametrize("scale", [1.0, 30.0, 3e3])
+@pytest.mark.parametrize("wanted", [torch.float64, torch.float32])
+def test_logits_however_large_or_small_give_the_loss_and_gradients_of_torch(scale, wanted):
+    parts, targets = projection(with_bias=True)
+    with torch.no_grad():
+        parts[2].add_(-25.0)  # some rows' best logits are near 0, others far below or above
+        parts[0].mul_(scale)
+    parts = [part.detach().to(wanted).requires_grad_() for part in parts]
+    loss, _, correct = chunked(parts, targets, 0.1, 1)
+    logits = torch.nn.functional.linear(*parts)[ROWS].double()
+    expected = torch.nn.functional.cross_entropy(logits, targets, label_smoothing=0.1, reduction="sum")
+    near = {"rtol": 1e-10, "atol": 1e-10} if wanted is torch.float64 else {"rtol": 1e-3, "atol": 1e-3}
+    torch.testing.assert_close(loss.double(), expected, **near)
+    assert correct.item() == (logits.argmax(-1) == targets).sum().item()
+    for gradient, other in zip(torch.autograd.grad(loss, parts), torch.autograd.grad(expected, parts), strict=True):
+        torch.testing.assert_close(gradient, other, **near)
+
+
 def test_gradients_of_chunks_agree_with_finite_differences():
     parts, targets = projection(with_bias=True)
     assert torch.autograd.gradcheck(lambda *parts: chunked(parts, targets, 0.1, 2)[0], parts)
