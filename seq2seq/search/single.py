@@ -89,7 +89,7 @@ def grow(
                 rule(rows, logits)
             pieces = choose(rows, logits)
             values = chosen(logits, pieces)
-            check_numbers(values)
+            check_numbers(np.where(values == np.inf, np.nan, values))  # its log-probability would be NaN
         for row in np.flatnonzero(values == -np.inf).tolist():
             raise dead_end(int(sentences[row]))
         ids = np.concatenate([ids, pieces], axis=1)

@@ -143,9 +143,13 @@ def test_without_scores_it_takes_the_same_pieces_and_says_nothing_of_their_proba
 
 
 def test_without_scores_a_broken_model_and_a_dead_end_are_refused_as_with_them(scripted: Any) -> None:
-    broken = scripted(lambda sentence, fed: torch.full((11,), torch.nan))
-    with pytest.raises(ValueError, match="log-probabilities are NaN, expected numbers"):
-        greedy(broken, broken.start([0]), limits([8]), scored=False, device="cpu")
+    for number in (torch.nan, torch.inf):
+        logits = torch.zeros(11)
+        logits[7] = number
+        broken = scripted(lambda sentence, fed, logits=logits: logits)
+        for scored in (True, False):
+            with pytest.raises(ValueError, match="log-probabilities are NaN, expected numbers"):
+                greedy(broken, broken.start([0]), limits([8]), scored=scored, device="cpu")
     nothing = scripted(lambda sentence, fed: torch.full((11,), -torch.inf))
     with pytest.raises(ValueError, match="sentence 0 has no hypothesis"):
         greedy(nothing, nothing.start([0]), limits([8]), scored=False, device="cpu")
