@@ -24,6 +24,7 @@ from seq2seq.config import Architecture, DecodeConfig, LongLines, ModelConfig, N
 from seq2seq.corpus.shortlist import Shortlist
 from seq2seq.models import build_model
 from seq2seq.models.ahead import READER, STEP, SourceReader, StepInputs, TargetStep, told_by_positions
+from seq2seq.models.compiled import packed_source
 from seq2seq.models.native_function import NativeFunction
 from seq2seq.text.lines import read_lines, write_lines
 from seq2seq.translator import Translator
@@ -249,13 +250,9 @@ def test_compiled_code_takes_any_sizes(pair, sizes):
     found = NativeFunction(pair.folder / "compiled" / STEP, num_outputs=2, at_once=1)(*given)
     torch.testing.assert_close(found, list(TargetStep(model)(*given)), rtol=1e-5, atol=1e-5)
     _, _, _, sentences, length = sizes
-    src = torch.randint(3, 61, (sentences, length))
-    positions = told_by_positions(model.encoder, length)[:length].expand(sentences, -1, -1)
-    (source,) = NativeFunction(pair.folder / "compiled" / READER, num_outputs=1, at_once=1)(
-        src, given.source_valid, positions
-    )
-    wanted = SourceReader(model)(src, given.source_valid, positions)
-    torch.testing.assert_close(source, wanted, rtol=1e-5, atol=1e-5)
+    packed = packed_source(model, torch.randint(3, 61, (sentences, length)), given.source_valid)
+    (source,) = NativeFunction(pair.folder / "compiled" / READER, num_outputs=1, at_once=1)(*packed)
+    torch.testing.assert_close(source, SourceReader(model)(*packed), rtol=1e-5, atol=1e-5)
 
 
 def resident():
