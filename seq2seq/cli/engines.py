@@ -140,7 +140,7 @@ def load_engine(
         options: Where and by what is computed.
         decode: How translations are searched for.
         one_by_one: Whether each line is to be answered before the next one.
-        details: Whether log-probabilities of pieces are needed.
+        details: Whether scores and log-probabilities are needed.
 
     Raises:
         ValueError: for options that do not fit together, or an unknown device.

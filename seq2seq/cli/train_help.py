@@ -33,6 +33,9 @@ FOOTER = """\
 Flags: --help, --plan (with --json: for programs), --cfg job, --multirun, --config-dir FOLDER (your own YAML files
 beside ours), --config-name NAME, --info; `seq2seq train --hydra-help` lists all. Relative paths start
 where the command is typed.
+
+Exit codes: 0 the run is done; 1 it could not be, and the last line says why; 2 wrong flags; 130, 143 and 129 it was
+stopped by Ctrl-C, SIGTERM or a hang-up, and resume=RUN/checkpoints/last.ckpt goes on.
 """
 
 

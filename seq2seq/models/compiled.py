@@ -87,7 +87,7 @@ def packed_source(model: EncoderDecoder, src: Int[Tensor, "B S"], src_valid: Boo
     ends = valid.cumsum(axis=1)
     positions = torch.from_numpy((ends - 1)[valid])
     firsts = np.cumsum(ends[:, -1:], axis=0) - ends[:, -1:]  # pieces of the rows before
-    piece_at = firsts + np.maximum(ends - 1, 0)
+    piece_at = np.minimum(firsts + np.maximum(ends - 1, 0), max(len(place_of) - 1, 0))  # a row may be all padding
     return SourceInputs(
         pieces=src.flatten()[torch.from_numpy(place_of)],
         positions=embedding(positions, told_by_positions(model.encoder, src.shape[1])),

@@ -20,11 +20,7 @@ LONGEST = 128
 
 def suits(query: Tensor, num_keys: int, dropout: float) -> bool:
     """Whether training should attend in this way: on a CPU in full precision, with dropout or among few keys."""
-    return (
-        writes_gradients(query)
-        and query.dtype in (torch.float32, torch.float64)
-        and (dropout > 0 or num_keys <= LONGEST)
-    )
+    return writes_gradients(query) and (dropout > 0 or num_keys <= LONGEST)
 
 
 def separate_heads(projected: Float[Tensor, "B T _"], nums: tuple[int, ...]) -> tuple[Tensor, ...]:

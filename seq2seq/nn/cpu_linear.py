@@ -18,15 +18,24 @@ def linear(x: Float[Tensor, "*rows D"], layer: nn.Module, scale: float = 1.0) ->
 
     Args:
         x: Vectors, in the precision of the layer unless there is autocast.
-        layer: An `nn.Linear` with W [E, D] and perhaps b [E]; in evaluation anything in its place.
+        layer: Has W [E, D] and perhaps b [E], or is anything that stands in the place of such a layer.
         scale: The factor; that of `Dropout.ahead` where the layer's output is dropped out.
     """
-    if type(layer) is nn.Linear and layer.training and writes_gradients(x):
+    if by_hand(layer, x):
         out: Tensor = _Linear.apply(x, layer.weight, layer.bias, scale)  # type: ignore[no-untyped-call]
         return out
-    assert scale == 1.0, "a factor is for training on a CPU"
     plain: Tensor = layer(x)
-    return plain
+    return plain if scale == 1.0 else plain * scale
+
+
+def by_hand(layer: nn.Module, x: Float[Tensor, "*rows D"]) -> bool:
+    """Whether gradients are taken here: in plain training, of a plain layer that nobody has hooked into."""
+    return (
+        type(layer) is nn.Linear
+        and layer.training
+        and writes_gradients(x)
+        and not (layer._forward_hooks or layer._forward_pre_hooks)
+    )
 
 
 def product(left: Float[Tensor, "n m"], right: Float[Tensor, "m k"], scale: float = 1.0) -> Float[Tensor, "n k"]:
@@ -45,7 +54,8 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, scale: float) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
-        ctx.save_for_backward(rows, weight)
+        needs_x, needs_weight = ctx.needs_input_grad[:2]
+        ctx.save_for_backward(rows if needs_weight else None, weight if needs_x else None)
         ctx.scale, ctx.shape = scale, x.shape
         if bias is not None:
             out = torch.addmm(bias, rows, weight.t(), alpha=scale, beta=scale)

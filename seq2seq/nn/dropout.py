@@ -54,6 +54,8 @@ class Dropout(nn.Module):
         if not self.training or self.p == 0.0:
             return x if base is None else base + x
         if not draws_bytes(x):
+            if scaled:  # torch scales by itself
+                x = x / ByteChances(self.p).scale
             dropped = nn.functional.dropout(x, self.p)
             return dropped if base is None else base + dropped
         chances = ByteChances(self.p)
@@ -76,8 +78,9 @@ def draws_bytes(x: Tensor) -> bool:
 
 
 def writes_gradients(x: Tensor) -> bool:
-    """Whether layers in training take their own gradients: on a CPU, but not under autocast or in compiled code."""
-    return draws_bytes(x) and not torch.is_autocast_enabled("cpu")
+    """Whether layers in training take their own gradients: on a CPU in full precision, but not in compiled code."""
+    full = x.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
+    return full and draws_bytes(x)
 
 
 class ByteChances:

@@ -67,7 +67,8 @@ def grow(
         device: Where `step` expects its tokens.
 
     Raises:
-        ValueError: if an id lies outside the model's outputs, a logit that is chosen is NaN, or no piece is possible.
+        ValueError: if an id lies outside the model's outputs, no piece is possible, or a log-probability is NaN; not
+            scored, only where an allowed piece's logit is NaN or infinite.
     """
     device = torch.device(device)
     penalty = penalty or LengthPenalty()

@@ -165,16 +165,17 @@ def check_numbers(values: Float[np.ndarray, "*shape"]) -> None:
 
 
 def _log_sum_exp(logits: Float[np.ndarray, "R V"]) -> Float[np.ndarray, "R 1"]:
-    """The logarithm of the sum of exponentials of each row, whatever their range; NaN where all or one are infinite."""
+    """The logarithm of the sum of exponentials of each row, whatever their range; NaN where one is infinite, or all
+    are minus infinity."""
     with np.errstate(invalid="ignore"):  # infinity less infinity
         highest = logits.max(axis=1, keepdims=True)
         norm: np.ndarray = np.log(np.exp(logits - highest).sum(axis=1, keepdims=True)) + highest
     return norm
 
 
-NEAR = 60.0
-"""Logits this close to 0 can be exponentiated as they are: the sum does not overflow, and no term is subnormal, which
-would take a hundred times as long."""
+LOWEST, HIGHEST = -87.0, 80.0
+"""Between these float32 logits can be exponentiated as they are: their sum does not overflow, and no term is subnormal,
+which would take a hundred times as long."""
 
 SUMS = 1e-25, 1e35
 """Between these a sum of exponentials has lost nothing of its precision."""
@@ -189,7 +190,7 @@ def _norm_of_many(logits: Float[Tensor, "R V"]) -> Float[np.ndarray, "R 1"]:
     Mostly the highest one need not be taken off first, which saves two passes over memory. The first row tells whether
     that is to be tried, each row's sum whether it was right.
     """
-    if not logits[0].abs().amax().item() < NEAR:
+    if not (logits[0].amin().item() > LOWEST and logits[0].amax().item() < HIGHEST):
         return _stable_norm(logits)
     num_rows = max(1, AT_ONCE // logits.shape[1])
     terms = torch.empty_like(logits[:num_rows])

@@ -78,8 +78,19 @@ class Preparation:
                 longest=_smallest([positions, decode.max_length]),
                 line=number,
             )
-            part = Part(number, source, given, phrases, forced and start == 0, request.text, start, positions, room)
-            parts.append(part)
+            parts.append(
+                Part(
+                    number,
+                    source,
+                    prefix=given,
+                    phrases=phrases,
+                    forced=forced and start == 0,
+                    text=request.text,
+                    first=start,
+                    positions=positions,
+                    room=room,
+                )
+            )
         return SourceLine(number, request.text, tuple(parts), notice)
 
 

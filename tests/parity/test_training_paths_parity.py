@@ -6,7 +6,7 @@ import torch
 from seq2seq.config import Activation, ModelConfig, NormPlacement
 from seq2seq.corpus.batching import make_batch
 from seq2seq.models import build_model
-from seq2seq.nn import attention, cpu_attention, dropout
+from seq2seq.nn import attention, cpu_attention, cpu_linear, dropout
 from seq2seq.text.special import SpecialIds
 from seq2seq.training.loss import batch_loss, smoothed_cross_entropy
 
@@ -59,14 +59,17 @@ def plain(monkeypatch):
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_without_dropout_the_loss_curve_is_that_of_plain_operations(monkeypatch, name):
-    calls = []
-    attend = cpu_attention.attend
+    calls, sums = [], []
+    attend, product = cpu_attention.attend, cpu_linear.product
     monkeypatch.setattr(attention, "attend", lambda *inputs: calls.append(1) or attend(*inputs))
+    monkeypatch.setattr(cpu_linear, "product", lambda *inputs: sums.append(1) or product(*inputs))
     found = curve(OPTIONS[name], by_hand=True)
     assert len(calls) == STEPS * 6
+    num_products = len(sums)
+    assert num_products > STEPS * 6
     plain(monkeypatch)
     expected = curve(OPTIONS[name], by_hand=False)
-    assert len(calls) == STEPS * 6, "none of the plain run"
+    assert (len(calls), len(sums)) == (STEPS * 6, num_products), "none of the plain run"
     assert found == pytest.approx(expected, rel=1e-8)
     assert found[-1] < 0.8 * found[0], "it learns"
 

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -234,6 +235,28 @@ def test_r8_processes_that_torchrun_has_started_use_one_folder(folder):
     (run_dir,) = (run.folder / "outputs" / "small").iterdir()
     assert run.out.read_text().splitlines() == [f"outputs/small/{run_dir.name}/bundle"]
     assert list(run.folder.rglob("*.log")) == [run_dir / "train.log"]
+
+
+@pytest.mark.slow
+def test_r8_two_machines_that_torchrun_has_brought_together_use_one_folder(folder):
+    """Each of two agents, which know of each other by the network alone, starts one process."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (folder / "machines").mkdir()
+    runs = [
+        Run(
+            folder / "machines" / str(node), "trainer.max_steps=3", "trainer.devices=1", "trainer.num_nodes=2",
+            "data.train_source=../../my.de", "data.train_target=../../my.en",
+            start=("-m", "torch.distributed.run", "--nproc-per-node=1", "--nnodes=2", f"--node-rank={node}",
+                   "--master-addr=127.0.0.1", f"--master-port={port}"),
+        )
+        for node in (0, 1)
+    ]  # fmt: skip
+    assert [run.ends() for run in runs] == [0, 0], "\n".join(run.said() for run in runs)
+    assert [(run.folder / f"steps_{rank}").read_text() for rank, run in enumerate(runs)] == ["3", "3"]
+    assert len(list((runs[0].folder / "outputs" / "small").iterdir())) == 1
+    assert not (runs[1].folder / "outputs").exists()
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seq2seq.models.ahead import SourceReader, TargetStep
-from seq2seq.models.compiled import CompiledSteps
+from seq2seq.models.compiled import CompiledSteps, packed_source
 from seq2seq.models.decoder_only import DecoderOnly
 from seq2seq.models.native_function import NativeFunction
 from seq2seq.search import LengthPenalty, SearchLimits, greedy
@@ -92,6 +92,18 @@ def test_rows_of_sentences_in_any_order_and_number_are_those_of_the_modules(fami
             state = state.select(torch.tensor(rows), going, torch.searchsorted(going, sentence_at))
 
     check()
+
+
+def test_a_source_that_is_all_padding_is_read_as_well(families, scrambled):
+    model = scrambled(families("original"))
+    src, valid = torch.tensor([[4, 5], [6, 0], [0, 0]]), torch.tensor([[True, True], [True, False], [False, False]])
+    given = packed_source(model, src, valid)
+    assert given.pieces.tolist() == [4, 5, 6]
+    assert int(given.piece_at.max()) < 3
+    wanted = model.start(src, valid).source
+    (found,) = Uncompiled(SourceReader(model))(*given)
+    torch.testing.assert_close(found[:, :, :2, :1], wanted[:, :, :2, :1], **CLOSE)
+    torch.testing.assert_close(found[:, :, 0, 1], wanted[:, :, 0, 1], **CLOSE)
 
 
 def limits():

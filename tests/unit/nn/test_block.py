@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from seq2seq.config import Activation, AttentionBias, NormKind, NormPlacement
+from seq2seq.nn import cpu_attention, cpu_linear, dropout
 from seq2seq.nn.attention import Heads
 from seq2seq.nn.block import Block, BlockOptions, CrossBlock
 from seq2seq.nn.cache import Cache
@@ -139,6 +140,51 @@ def test_dropout_is_on_each_sublayers_output_before_it_is_added(placement, x, me
     torch.testing.assert_close(dropped[0], 2.0 * first, atol=1e-12, rtol=0)
     block.eval()
     assert torch.equal(block(x, source, mask), block(x, source, mask))
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("kind", [Block, CrossBlock])
+def test_in_training_a_block_drops_and_scales_as_its_operations_one_after_the_other(
+    monkeypatch, placement, x, memory, kind, gated
+):
+    activation = Activation.silu if gated else Activation.relu
+    block = build(kind, placement, dropout=0.25, activation=activation, gated=gated).train().requires_grad_(True)
+
+    def outputs():
+        """And the gradients of a sum of their squares."""
+        torch.manual_seed(7)
+        if kind is Block:
+            y = block(x, causal=True)
+        else:
+            y = block(x, block.cross_attention.keys_values(memory), padding_mask(VALID))
+        return [y, *torch.autograd.grad(y.square().sum(), list(block.parameters()))]
+
+    assert block.dropout.ahead(x) > 1.0
+    found = outputs()
+    for module in (cpu_attention, cpu_linear, dropout):
+        monkeypatch.setattr(module, "writes_gradients", lambda x: False)
+    assert block.dropout.ahead(x) == 1.0
+    for own, other in zip(found, outputs(), strict=True):
+        torch.testing.assert_close(own, other, atol=1e-10, rtol=1e-10)
+
+
+def test_a_part_that_others_have_put_into_a_block_is_scaled_too(x):
+    class Twice(nn.Linear):
+        def forward(self, x):
+            return 2.0 * super().forward(x)
+
+    block = build(Block, NormPlacement.post, dropout=0.25).train()
+    plain = block.self_attention.output
+    doubled = Twice(D, D).double()
+    doubled.load_state_dict(plain.state_dict())
+    block.self_attention.output = doubled
+    torch.manual_seed(7)
+    found = block(x, causal=True)
+    plain.weight.mul_(2.0)
+    plain.bias.mul_(2.0)
+    block.self_attention.output = plain
+    torch.manual_seed(7)
+    torch.testing.assert_close(found, block(x, causal=True), atol=1e-12, rtol=0)
 
 
 def test_the_gradients_are_those_of_finite_differences(placement):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from seq2seq.nn.cpu_linear import column_sums, linear, product
+from seq2seq.nn.cpu_linear import by_hand, column_sums, linear, product
 
 
 def layer(bias=True, dtype=torch.float64):
@@ -69,11 +69,23 @@ class Other(nn.Linear):
 
 def test_in_evaluation_and_of_another_kind_the_layer_itself_is_called():
     x = torch.randn(2, 5, dtype=torch.float64)
-    plain, other = layer().eval(), Other(5, 3).double()
-    assert torch.equal(linear(x, plain), plain(x))
-    assert torch.equal(linear(x, other), other(x))
-    with pytest.raises(AssertionError, match="a factor is for training"):
-        linear(x, plain, 1.25)
+    for module in (layer().eval(), Other(5, 3).double()):
+        assert torch.equal(linear(x, module), module(x))
+        assert torch.equal(linear(x, module, 1.25), module(x) * 1.25)
+
+
+@pytest.mark.parametrize("kind", ["register_forward_hook", "register_forward_pre_hook"])
+def test_hooks_on_the_layer_are_called(kind):
+    module, calls = layer(), []
+    getattr(module, kind)(lambda *_: calls.append(1))
+    linear(torch.randn(2, 5, dtype=torch.float64), module)
+    assert calls == [1]
+
+
+def test_half_precision_is_left_to_torch():
+    module, x = layer(dtype=torch.bfloat16), torch.randn(2, 5, dtype=torch.bfloat16)
+    assert not by_hand(module, x)
+    assert torch.equal(linear(x, module), module(x))
 
 
 def test_under_autocast_the_product_is_narrow():

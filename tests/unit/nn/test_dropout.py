@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from seq2seq.nn import dropout
 from seq2seq.nn.dropout import Dropout
 
 PS = [0.004, 0.1, 0.3, 0.5, 0.9, 0.999]
@@ -161,3 +162,14 @@ def test_nothing_is_scaled_ahead_where_nothing_is_dropped_or_gradients_are_torch
     assert Dropout(0.0).train().ahead(x) == 1.0
     with torch.autocast("cpu", torch.bfloat16):
         assert Dropout(0.25).train().ahead(x) == 1.0
+
+
+def test_what_comes_scaled_is_not_scaled_twice_where_torch_draws(monkeypatch):
+    layer, x = Dropout(0.25).train(), torch.ones(400)
+    scale = layer.ahead(x)
+    monkeypatch.setattr(dropout, "draws_bytes", lambda x: False)
+    torch.manual_seed(8)
+    expected = layer(x)
+    torch.manual_seed(8)
+    torch.testing.assert_close(layer(x * scale, scaled=True), expected)
+    assert layer.ahead(x) == 1.0

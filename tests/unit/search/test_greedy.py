@@ -150,6 +150,9 @@ def test_without_scores_a_broken_model_and_a_dead_end_are_refused_as_with_them(s
         for scored in (True, False):
             with pytest.raises(ValueError, match="log-probabilities are NaN, expected numbers"):
                 greedy(broken, broken.start([0]), limits([8]), scored=scored, device="cpu")
-    nothing = scripted(lambda sentence, fed: torch.full((11,), -torch.inf))
-    with pytest.raises(ValueError, match="sentence 0 has no hypothesis"):
-        greedy(nothing, nothing.start([0]), limits([8]), scored=False, device="cpu")
+    bos = torch.full((11,), -torch.inf)
+    bos[BOS] = 0.0
+    nothing = scripted(lambda sentence, fed: bos)
+    for scored in (True, False):
+        with pytest.raises(ValueError, match="sentence 0 has no hypothesis"):
+            greedy(nothing, nothing.start([0]), limits([8]), scored=scored, device="cpu")

@@ -11,8 +11,8 @@ import torch
 from pytorch_lightning import Callback
 from pytorch_lightning.callbacks import ModelCheckpoint
 
-from seq2seq.training import interruption
-from seq2seq.training.averaging import checkpoint_weights
+from seq2seq.training import interruption, module
+from seq2seq.training.averaging import checkpoint_weights, read_checkpoint
 from seq2seq.training.fit import fit
 from seq2seq.training.interruption import Interrupted, cut_short
 from seq2seq.training.metrics_file import MetricsCsv
@@ -116,6 +116,29 @@ def test_a_run_that_was_stopped_anywhere_and_resumed_equals_one_that_was_not(cha
         assert len(sends.places) == num_places - number - 1
         config = dataclasses.replace(config, resume=str(last))
     fit(config, run, [MetricsCsv(str(run))], [sends])
+    assert_the_same(run, straight)
+
+
+def test_r2_a_signal_among_the_batches_of_a_step_waits_for_the_last_of_them(changed, tmp_path, monkeypatch):
+    config = changed(validate_every=None, accumulate=3)
+    straight, run = tmp_path / "straight", tmp_path / "run"
+    fit(config, straight, [MetricsCsv(str(straight))])
+    computed, compute = [], module.batch_loss
+
+    def sends(*inputs):
+        computed.append(None)
+        if len(computed) == 3 + 2:  # the second batch of the second step
+            os.kill(os.getpid(), signal.SIGINT)
+        return compute(*inputs)
+
+    with monkeypatch.context() as changes:
+        changes.setattr(module, "batch_loss", sends)
+        with pytest.raises(Interrupted):
+            fit(config, run, [MetricsCsv(str(run))])
+    assert len(computed) == 2 * 3
+    last = run / "checkpoints" / "last.ckpt"
+    assert read_checkpoint(last)["global_step"] == 2
+    fit(dataclasses.replace(config, resume=str(last)), run, [MetricsCsv(str(run))])
     assert_the_same(run, straight)
 
 

@@ -12,6 +12,7 @@ from seq2seq.config import OptimConfig, OptimizerKind, ScheduleKind, Tying
 from seq2seq.models import build_model
 from seq2seq.training.averaging import read_checkpoint
 from seq2seq.training.fit import fit
+from seq2seq.training.objectives import TranslationModule
 from seq2seq.training.optimizers import build_optimizer, check_same_optimizer, set_rate
 
 KINDS = [kind.name for kind in OptimizerKind]
@@ -52,6 +53,20 @@ def names_in(model, optimizer, name):
     """Names of the parameters in a group."""
     found = {id(one) for group in optimizer.param_groups if group.get("name") == name for one in group["params"]}
     return {name for name, parameter in model.named_parameters() if id(parameter) in found}
+
+
+@pytest.mark.parametrize("kind", ["adam", "adamw", "muon"])
+@pytest.mark.parametrize("fused", [True, False])
+def test_one_kernel_does_a_whole_step_where_that_is_asked_for(model, kind, fused):
+    optimizer = build_optimizer(model, OptimConfig(optimizer=OptimizerKind[kind]), fused=fused)
+    asked = [group["fused"] for group in optimizer.param_groups if "fused" in group]
+    assert asked
+    assert set(asked) == {fused}
+
+
+def test_training_on_a_cpu_asks_for_it(families):
+    module = TranslationModule(build_model(families("original"), 19, 19), OptimConfig(), 8, 1)
+    assert {group["fused"] for group in module.configure_optimizers().param_groups} == {True}
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.3])
