@@ -43,6 +43,19 @@ def product(left: Float[Tensor, "n m"], right: Float[Tensor, "m k"], scale: floa
     return torch.addmm(left.new_empty(()), left, right, beta=0, alpha=scale)
 
 
+def affine(
+    rows: Float[Tensor, "n D"],
+    weight: Float[Tensor, "E D"],
+    bias: Float[Tensor, " E"] | None,
+    scale: float,
+    bias_scale: float,
+) -> Float[Tensor, "n E"]:
+    """scale * rows W^T + bias_scale * b."""
+    if bias is None:
+        return product(rows, weight.t(), scale)
+    return torch.addmm(bias, rows, weight.t(), alpha=scale, beta=bias_scale)
+
+
 def column_sums(rows: Float[Tensor, "n D"]) -> Float[Tensor, " D"]:
     """The sum of the rows, which a product takes faster than torch's sum does."""
     return torch.mv(rows.t(), rows.new_ones(len(rows)))
@@ -57,11 +70,7 @@ class _Linear(torch.autograd.Function):
         needs_x, needs_weight = ctx.needs_input_grad[:2]
         ctx.save_for_backward(rows if needs_weight else None, weight if needs_x else None)
         ctx.scale, ctx.shape = scale, x.shape
-        if bias is not None:
-            out = torch.addmm(bias, rows, weight.t(), alpha=scale, beta=scale)
-        else:
-            out = product(rows, weight.t(), scale)
-        return out.view(*x.shape[:-1], len(weight))
+        return affine(rows, weight, bias, scale, scale).view(*x.shape[:-1], len(weight))
 
     @staticmethod
     @once_differentiable

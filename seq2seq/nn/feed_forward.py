@@ -9,7 +9,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from seq2seq.config import Activation
-from seq2seq.nn.cpu_linear import by_hand, column_sums, linear, product
+from seq2seq.nn.cpu_linear import affine, by_hand, column_sums, linear, product
 from seq2seq.nn.dropout import ByteChances, Dropout
 from seq2seq.shapes import Float, Tensor
 
@@ -101,9 +101,7 @@ class _ReluFeedForward(torch.autograd.Function):
             inner.mul_(kept)
         ctx.save_for_backward(x, inner, inner_weight, weight)
         ctx.scale, ctx.out_scale = scale * out_scale, out_scale
-        if bias is None:
-            return product(inner, weight.t(), ctx.scale)
-        return torch.addmm(bias, inner, weight.t(), alpha=ctx.scale, beta=out_scale)
+        return affine(inner, weight, bias, ctx.scale, out_scale)
 
     @staticmethod
     @once_differentiable
