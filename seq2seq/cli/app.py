@@ -102,6 +102,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         app(None if arguments is None else list(arguments))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    finally:
+        # Python remembers an interrupt that came while text was executed, as dataclasses do it, and then ends what was
+        # started with -m by the signal, whatever the exit code. Executing text once more makes it forget.
+        exec("")
 
 
 def _speak_utf8() -> None:

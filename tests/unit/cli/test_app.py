@@ -211,3 +211,15 @@ def test_a_reader_that_has_gone_is_not_an_error():
         complaint = process.stderr.read()
 
     assert (process.returncode, complaint) == (0, b"")
+
+
+def test_an_interrupt_while_python_executes_text_ends_with_130_as_any_other(tmp_path):
+    (tmp_path / "interrupted.py").write_text(
+        "from seq2seq.cli import app\n"
+        "TEXT = 'import os, signal\\nos.kill(os.getpid(), signal.SIGINT)\\nfor _ in range(10**7): pass'\n"
+        "app.app = lambda arguments: exec(TEXT)\n"
+        "app.main()\n",
+        encoding="utf-8",
+    )
+    found = subprocess.run([sys.executable, "-m", "interrupted"], cwd=tmp_path, capture_output=True, check=False)
+    assert (found.returncode, found.stdout, found.stderr) == (130, b"", b"")
