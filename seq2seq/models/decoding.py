@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.functional import linear
 
 from seq2seq.models.encoder_decoder import EncoderDecoder
+from seq2seq.models.estimated import EstimatedProjection, fast_bfloat16
 from seq2seq.models.lean import LeanDecoder
 from seq2seq.models.transformer import Transformer
 from seq2seq.shapes import Float, Int, Tensor
@@ -38,6 +39,8 @@ def _keep_turned(model: Transformer) -> None:
     model.requires_grad_(False)
     replace_linears(model, TurnedLinear)
     model.projection = TurnedProjection(model.output, model.output_bias)
+    if fast_bfloat16():
+        model.estimated = EstimatedProjection(model.output, without_zeros(model.output_bias))
 
 
 def replace_linears(model: nn.Module, make: Callable[[nn.Linear], nn.Module]) -> None:
@@ -94,6 +97,11 @@ class TurnedLinear(nn.Module):
         return turned.product(x)
 
 
+def without_zeros(bias: Tensor | None) -> Tensor | None:
+    """No bias if it is zero: models of other programs may have one, and to add it is a pass over all logits."""
+    return None if bias is None or not bias.any() else bias
+
+
 class TurnedProjection:
     """The projection onto the vocabulary, its matrix in both forms. Not a module: the model has the matrix already.
 
@@ -103,8 +111,7 @@ class TurnedProjection:
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        # models of other programs may have one that is zero, and to add it is a pass over all logits
-        bias = None if bias is None or not bias.any() else bias
+        bias = without_zeros(bias)
         self._weight, self._bias = weight, bias
         self._turned = Turned(weight, bias)
 

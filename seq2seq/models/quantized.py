@@ -42,7 +42,7 @@ def compute_in(model: Transformer, compute: Compute) -> None:
             if isinstance(child, (nn.Linear, TurnedLinear)):
                 setattr(module, name, layer(child.weight, child.bias))
     # the matrix stays beside it, where ids are looked up in it
-    model.projection = layer(model.output, model.output_bias)
+    model.projection, model.estimated = layer(model.output, model.output_bias), None
     if isinstance(model, EncoderDecoder) and model.lean is not None:
         model.lean = LeanDecoder(model.decoder)  # the one before goes on with the layers before
 
@@ -161,7 +161,7 @@ class Int8Linear(_Rounded):
         made._set(integers, scales, bias)
         return made
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Int8Linear":
+    def __deepcopy__(self, memo: dict[Any, Any]) -> "Int8Linear":
         # packed weights have no storage that could be copied
         return self._like(self._integers(), self._scales, self._bias)
 

@@ -3,12 +3,14 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import nn
 from torch.nn.functional import linear
 
+from seq2seq.models.estimated import EstimatedProjection, Estimates
 from seq2seq.models.stack import Execution, Stack
 from seq2seq.nn.cache import CausalState, DecoderState
 from seq2seq.nn.embedding import Mixture
@@ -64,6 +66,7 @@ class Transformer(nn.Module, ABC):
         output_bias: [V], added to the logits; None without.
         execution: How it computes in training; set by `execute`.
         projection: What gives logits in the place of `output` and its bias, rounded; None as long as these do.
+        estimated: Finds the best pieces without all logits; set where a model only decodes, and that is faster.
         compiled: Decodes in the place of the modules; set where a model only decodes. What it begins with is a state
             of its own, which `step` gives back to it.
 
@@ -75,6 +78,7 @@ class Transformer(nn.Module, ABC):
     output_bias: nn.Parameter | None
     execution: Execution = Execution()
     projection: Projection | None
+    estimated: EstimatedProjection | None = None
     compiled: "Compiled | None" = None
 
     def __init__(self) -> None:
@@ -160,6 +164,15 @@ class Transformer(nn.Module, ABC):
         """Logits after the last of the given pieces, and the state with them added. The old state is used up."""
         hidden, state = self.step_hidden(tokens, state)
         return self.logits(hidden), state
+
+    def estimated_step(
+        self, tokens: Int[Tensor, "R T"], state: State
+    ) -> tuple[Estimates | Float[Tensor, "R V"], State]:
+        """As `step`, but with estimates of the logits where there is something that makes them."""
+        hidden, state = self.step_hidden(tokens, state)
+        if self.estimated is None or not self.estimated.suits(hidden):
+            return self.logits(hidden), state
+        return self.estimated(hidden, partial(self.logits, hidden)), state
 
     @abstractmethod
     def step_hidden(self, tokens: Int[Tensor, "R T"], state: State) -> tuple[Float[Tensor, "R D"], State]:

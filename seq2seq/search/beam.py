@@ -12,7 +12,16 @@ from seq2seq.search.hypotheses import FinishedPool, Hypothesis, Identity, Search
 from seq2seq.search.length_penalty import LengthPenalty
 from seq2seq.search.progress import Bonus, Progress
 from seq2seq.search.rules import Rows, Rule, build_rules
-from seq2seq.search.step import Scores, State, StepFunction, is_end, move_into, next_scores, top_pieces
+from seq2seq.search.step import (
+    EstimateFunction,
+    Scores,
+    State,
+    StepFunction,
+    is_end,
+    move_into,
+    next_scores,
+    top_pieces,
+)
 from seq2seq.shapes import Bool, Float, Int, Tensor
 
 
@@ -32,6 +41,7 @@ def beam_search(
     bonus: Bonus | None = None,
     stop: StopTest | None = None,
     scored: bool = True,
+    estimate: EstimateFunction[State] | None = None,
     device: torch.device | str,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of each sentence, best score first, all of them ended.
@@ -61,6 +71,7 @@ def beam_search(
         bonus: Adds to the scores of hypotheses that finish.
         stop: Ends further hypotheses.
         scored: Whether log-probabilities are wanted of a beam of 1, which finds its way without them (see `grow`).
+        estimate: For a beam of 1, as in `greedy`.
         device: Where `step` expects its tokens.
 
     Raises:
@@ -73,7 +84,16 @@ def beam_search(
         assert progress is None, "one place cannot be shared out"
         assert bonus is None, "one hypothesis has nothing to be compared with"
         only = greedy(
-            step, state, limits, penalty=penalty, edits=edits, rules=rules, stop=stop, scored=scored, device=device
+            step,
+            state,
+            limits,
+            penalty=penalty,
+            edits=edits,
+            rules=rules,
+            stop=stop,
+            scored=scored,
+            estimate=estimate,
+            device=device,
         )
         return [[best] for best in only]
     search = _Search(limits, beam_size, n_best, penalty, patience, identity, progress, bonus, stop)

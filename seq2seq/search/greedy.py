@@ -9,7 +9,7 @@ from seq2seq.search.hypotheses import Hypothesis, SearchLimits, StopTest
 from seq2seq.search.length_penalty import LengthPenalty
 from seq2seq.search.rules import Rows, Rule
 from seq2seq.search.single import complete, grow
-from seq2seq.search.step import State, StepFunction, top_pieces
+from seq2seq.search.step import EstimateFunction, State, StepFunction, top_pieces
 from seq2seq.shapes import Float, Int, Tensor
 
 
@@ -23,6 +23,7 @@ def greedy(
     rules: Sequence[Rule] = (),
     stop: StopTest | None = None,
     scored: bool = True,
+    estimate: EstimateFunction[State] | None = None,
     device: torch.device | str,
 ) -> list[Hypothesis]:
     """One hypothesis for each sentence: at every step the best piece that the limits allow.
@@ -36,6 +37,8 @@ def greedy(
         rules: Forbid pieces, besides the limits.
         stop: Ends further hypotheses.
         scored: Whether log-probabilities are wanted, as in `grow`.
+        estimate: Finds best pieces sooner than `step`, where log-probabilities are not wanted and nothing but the
+            limits changes what is best.
         device: Where `step` expects its tokens.
 
     Raises:
@@ -52,6 +55,7 @@ def greedy(
             rules=rules,
             stop=stop,
             scored=scored,
+            estimate=None if scored or edits or rules else estimate,
             device=device,
         )
     )

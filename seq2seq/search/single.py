@@ -11,13 +11,15 @@ from seq2seq.search.hypotheses import Hypothesis, SearchLimits, StopTest, dead_e
 from seq2seq.search.length_penalty import LengthPenalty
 from seq2seq.search.rules import Rows, Rule, build_rules
 from seq2seq.search.step import (
+    EstimateFunction,
+    Estimates,
     State,
     StepFunction,
     check_numbers,
     chosen,
+    in_floats,
     is_end,
     move_into,
-    next_logits,
     next_scores,
 )
 from seq2seq.shapes import Bool, Float, Int, Tensor
@@ -49,6 +51,7 @@ def grow(
     rules: Sequence[Rule] = (),
     stop: StopTest | None = None,
     scored: bool = True,
+    estimate: EstimateFunction[State] | None = None,
     device: torch.device | str,
 ) -> Iterator[list[Grown]]:
     """After each step the sentences that it has added a piece to; those that are done leave the batch.
@@ -64,6 +67,8 @@ def grow(
         stop: Ends further hypotheses.
         scored: Whether log-probabilities are wanted. Without them steps are faster, as nothing is normalised; score and
             log-probability of a hypothesis are NaN then, and those of its pieces are missing.
+        estimate: In the place of `step` where nothing is scored and `choose` takes the best piece, forbidden by the
+            limits alone.
         device: Where `step` expects its tokens.
 
     Raises:
@@ -84,15 +89,20 @@ def grow(
             values = scores.log_probs(pieces)
             own = scores.own_log_probs(pieces) if scores.edited else values
             token_log_probs = np.concatenate([token_log_probs, own], axis=1)
+            _check_ends(values, sentences)
         else:
-            logits, state = next_logits(step, tokens, state, limits)
-            for rule in (*edits, *rules):
-                rule(rows, logits)
-            pieces = choose(rows, logits)
-            values = chosen(logits, pieces)
-            check_numbers(np.where(values == np.inf, np.nan, values))  # its log-probability would be NaN
-        for row in np.flatnonzero(values == -np.inf).tolist():
-            raise dead_end(int(sentences[row]))
+            answer, state = (estimate or step)(tokens, state)
+            found = None if isinstance(answer, Tensor) else _best_of(answer, rows, rules, limits)
+            if found is None:
+                estimate = None  # too rough once, too rough mostly
+                logits = in_floats(answer if isinstance(answer, Tensor) else answer.logits(), limits)
+                for rule in (*edits, *rules):
+                    rule(rows, logits)
+                found = choose(rows, logits)
+                values = chosen(logits, found)
+                check_numbers(np.where(values == np.inf, np.nan, values))  # its log-probability would be NaN
+                _check_ends(values, sentences)
+            pieces = found
         ids = np.concatenate([ids, pieces], axis=1)
         ended, stopped = _ends(sentences, ids, limits, stop)
         results: dict[int, Hypothesis] = {}
@@ -118,6 +128,26 @@ def grow(
                 state = state.select(kept, kept, torch.arange(len(kept)))
             sentences, ids, token_log_probs = sentences[going], ids[going], token_log_probs[going]
         tokens = torch.from_numpy(ids[:, -1:].copy()).to(device)
+
+
+def _best_of(
+    estimates: Estimates, rows: Rows, rules: Sequence[Rule], limits: SearchLimits
+) -> Int[np.ndarray, "R 1"] | None:
+    """The best piece of every row that the rules allow; None if it must be looked for among the logits."""
+    limits.check_vocab_size(estimates.values.shape[-1])
+    for rule in rules:
+        rule(rows, estimates.values)
+    return estimates.best()
+
+
+def _check_ends(values: Float[np.ndarray, "R 1"], sentences: Int[np.ndarray, " R"]) -> None:
+    """Refuse to go on where the best piece is one that is forbidden.
+
+    Raises:
+        ValueError: saying for which sentence.
+    """
+    for row in np.flatnonzero(values == -np.inf).tolist():
+        raise dead_end(int(sentences[row]))
 
 
 def complete(steps: Iterable[list[Grown]]) -> list[Hypothesis]:

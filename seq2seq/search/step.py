@@ -41,6 +41,29 @@ StepFunction = Callable[[Int[Tensor, "R 1"], State], tuple[Float[Tensor, "R V"],
 search may write over."""
 
 
+@runtime_checkable
+class Estimates(Protocol):
+    """What stands for the logits of a step where only the best piece of each row is wanted."""
+
+    values: Tensor
+    """[R, V], on the CPU: roughly the logits. Rules may write -inf."""
+
+    def best(self) -> Int[np.ndarray, "R 1"] | None:
+        """The piece with the best logit of each row, of those whose value is not -inf; of equally good ones the lowest.
+
+        None if the estimates are too rough to tell. They are used up.
+        """
+        ...
+
+    def logits(self) -> Float[Tensor, "R V"]:
+        """The logits themselves, nothing forbidden in them."""
+        ...
+
+
+EstimateFunction = Callable[[Int[Tensor, "R 1"], State], tuple[Estimates | Tensor, State]]
+"""As a `StepFunction`, but gives estimates, or logits where it has none."""
+
+
 @dataclass(frozen=True)
 class Scores:
     """What the pieces after every row are worth. Log-probabilities are worked out only for those that are asked for.
@@ -89,17 +112,14 @@ def chosen(logits: Float[Tensor, "R V"], pieces: Int[np.ndarray, "R n"]) -> Floa
     return found
 
 
-def next_logits(
-    step: StepFunction[State], tokens: Int[Tensor, "R 1"], state: State, limits: SearchLimits
-) -> tuple[Float[Tensor, "R V"], State]:
-    """The logits of every row's next piece, in float32 (float64 as they are), and the new state.
+def in_floats(logits: Float[Tensor, "R V"], limits: SearchLimits) -> Float[Tensor, "R V"]:
+    """A model's logits in float32 (float64 as they are).
 
     Raises:
         ValueError: if an id of `limits` lies outside the model's outputs.
     """
-    logits, state = step(tokens, state)
     limits.check_vocab_size(logits.shape[-1])
-    return logits if logits.dtype is torch.float64 else logits.float(), state
+    return logits if logits.dtype is torch.float64 else logits.float()
 
 
 def next_scores(
@@ -120,7 +140,8 @@ def next_scores(
     Raises:
         ValueError: if an id of `limits` lies outside the model's outputs, or a logit is NaN.
     """
-    logits, state = next_logits(step, tokens, state, limits)
+    logits, state = step(tokens, state)
+    logits = in_floats(logits, limits)
     own, own_norm = (logits.clone(), _norm(logits)) if edits else (None, None)
     for edit in edits:
         edit(rows, logits)

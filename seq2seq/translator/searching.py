@@ -74,6 +74,7 @@ def search(
             progress=rules.progress,
             bonus=rules.bonus if rules.bonus is None or narrow is None else of_model(rules.bonus),
             scored=scored,
+            estimate=model.estimated_step if narrow is None and isinstance(model, Transformer) else None,
             device=device,
         )
     return [

@@ -10,6 +10,7 @@ from seq2seq.config import Architecture, ModelConfig, Tying
 from seq2seq.models import build_model
 from seq2seq.models import decoding as module
 from seq2seq.models.decoding import FEW, TurnedLinear, prepare_for_decoding
+from seq2seq.models.estimated import FEWEST
 
 V, B, S, T = 13, 2, 5, 3
 
@@ -62,3 +63,23 @@ def test_other_precisions_and_large_models_are_left_alone(model, monkeypatch):
     monkeypatch.setattr(module, "MOST_WEIGHTS", 100)
     prepare_for_decoding(model.float())
     assert model.projection is None
+
+
+def test_best_pieces_are_estimated_where_the_cpu_is_made_for_it(model, monkeypatch):
+    monkeypatch.setattr(module, "fast_bfloat16", lambda: False)
+    prepare_for_decoding(model)
+    assert model.estimated is None
+    monkeypatch.setattr(module, "fast_bfloat16", lambda: True)
+    prepare_for_decoding(model)
+    src, valid = torch.randint(4, V, (FEWEST, S)), torch.ones(FEWEST, S, dtype=torch.bool)
+    tokens = torch.randint(4, V, (FEWEST, 1))
+    with torch.no_grad():
+        logits, _ = model.step(tokens, model.start(src, valid))
+        estimates, _ = model.estimated_step(tokens, model.start(src, valid))
+        best = estimates.best()
+        assert best is None or best.tolist() == logits.argmax(1, keepdim=True).tolist()
+        torch.testing.assert_close(estimates.logits(), logits)
+        few, _ = model.estimated_step(tokens[1:], model.start(src[1:], valid[1:]))
+        assert isinstance(few, torch.Tensor)
+        twin = copy.deepcopy(model).double()
+        assert isinstance(twin.estimated_step(tokens, twin.start(src, valid))[0], torch.Tensor)

@@ -7,6 +7,7 @@ from torch.nn.functional import linear
 from seq2seq.config import Compute
 from seq2seq.models import quantized
 from seq2seq.models.decoding import TurnedLinear, prepare_for_decoding
+from seq2seq.models.estimated import EstimatedProjection
 from seq2seq.models.narrowed import Narrowed
 from seq2seq.models.quantized import BFloat16Linear, Int8Linear, check_machine, compute_in
 
@@ -125,9 +126,11 @@ def test_logits_are_close_and_every_layer_is_replaced(model, compute):
 def test_a_model_that_keeps_its_matrices_in_two_forms_is_rounded_as_any_other(model):
     twin = copy.deepcopy(model)
     prepare_for_decoding(twin)
+    twin.estimated = EstimatedProjection(twin.output, None)  # of the weights as they were
     for one in (model, twin):
         compute_in(one, Compute.int8)
     assert not any(isinstance(module, TurnedLinear) for module in twin.modules())
+    assert twin.estimated is None
     src, tgt = torch.tensor([[4, 5, 6, 7, 2]]), torch.tensor([[1, 4, 5]])
     torch.testing.assert_close(twin(src, src > 0, tgt), model(src, src > 0, tgt), rtol=0, atol=0)
     # a decode step has a function of its own, which must not go on with the layers before

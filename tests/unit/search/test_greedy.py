@@ -1,6 +1,7 @@
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -156,3 +157,72 @@ def test_without_scores_a_broken_model_and_a_dead_end_are_refused_as_with_them(s
     for scored in (True, False):
         with pytest.raises(ValueError, match="sentence 0 has no hypothesis"):
             greedy(nothing, nothing.start([0]), limits([8]), scored=scored, device="cpu")
+
+
+class Rough:
+    """Estimates of a scripted model: its logits, some of them off, and what they leave open settled."""
+
+    def __init__(self, logits: torch.Tensor, useful: bool) -> None:
+        self.values = logits.bfloat16()
+        self._logits, self._useful = logits, useful
+
+    def best(self) -> np.ndarray | None:
+        allowed = torch.where(self.values == -torch.inf, -torch.inf, self._logits)
+        return allowed.numpy().argmax(1)[:, None] if self._useful else None
+
+    def logits(self) -> torch.Tensor:
+        return self._logits.clone()
+
+
+def estimating(model: Any, useful: list[bool]) -> Any:
+    """An estimate function whose answers are of use, or not, in turn; then it gives plain logits."""
+
+    def estimate(tokens: torch.Tensor, state: Any) -> tuple[Any, Any]:
+        logits, state = model(tokens, state)
+        return (Rough(logits, useful.pop(0)) if useful else logits), state
+
+    return estimate
+
+
+@pytest.mark.parametrize("useful", [[True] * 9, [True, True, False], [False], [True], []])
+def test_estimates_lead_to_the_same_pieces(scripted: Any, random_scores: Any, useful: list[bool]) -> None:
+    model = scripted(random_scores(7))
+    asked = limits([8, 3, 6, 7], min_lengths=[1, 2, 5, 1], prefixes=[[], [9], [3, 3], []])
+    wanted = greedy(model, model.start([0, 1, 2, 3]), asked, scored=False, device="cpu")
+    left = list(useful)
+    estimate = estimating(model, left)
+    found = greedy(model, model.start([0, 1, 2, 3]), asked, scored=False, estimate=estimate, device="cpu")
+    assert [(one.ids, one.hit_limit) for one in found] == [(one.ids, one.hit_limit) for one in wanted]
+    assert len(left) < max(1, len(useful))
+
+
+def test_after_estimates_that_are_of_no_use_there_are_no_more(scripted: Any) -> None:
+    model = scripted(chain(5, 6, 7, 8, EOS))
+    left = [True, False, True, True]
+    greedy(model, model.start([0]), limits([8]), scored=False, estimate=estimating(model, left), device="cpu")
+    assert left == [True, True]
+
+
+@pytest.mark.parametrize("more", [{"scored": True}, {"edits": [penalised]}, {"rules": [penalised]}])
+def test_estimates_are_not_asked_for_where_more_is_wanted(scripted: Any, more: dict[str, Any]) -> None:
+    model = scripted(chain(5, 6, 7, 8, EOS))
+    left = [True]
+    estimate = estimating(model, left)
+    options = {"scored": False} | more
+    found = greedy(model, model.start([0]), limits([8]), **options, estimate=estimate, device="cpu")
+    wanted = greedy(model, model.start([0]), limits([8]), **options, device="cpu")
+    assert left == [True]
+    assert [one.ids for one in found] == [one.ids for one in wanted]
+
+
+def test_estimates_of_a_smaller_vocabulary_and_dead_ends_are_refused(scripted: Any) -> None:
+    small = scripted(lambda sentence, fed: torch.zeros(2))  # EOS is 2
+    with pytest.raises(ValueError, match="beyond the model's 2 outputs"):
+        greedy(small, small.start([0]), limits([8]), scored=False, estimate=estimating(small, [True]), device="cpu")
+    bos = torch.full((11,), -torch.inf)
+    bos[BOS] = 0.0
+    nothing = scripted(lambda sentence, fed: bos)
+    with pytest.raises(ValueError, match="sentence 0 has no hypothesis"):
+        greedy(
+            nothing, nothing.start([0]), limits([8]), scored=False, estimate=estimating(nothing, [False]), device="cpu"
+        )

@@ -38,6 +38,22 @@ def test_answers_come_in_the_order_of_the_tasks_and_several_are_worked_on_at_onc
     assert torch.get_num_threads() == 4
 
 
+def test_the_first_task_is_begun_first_and_then_those_with_many_steps(four_threads):
+    torch.set_num_threads(2)
+    begun, lock = [], threading.Lock()
+
+    def work(steps):
+        with lock:
+            begun.append(steps)
+        time.sleep(0.02)
+        return steps
+
+    tasks = [3, 1, 9, 2, 9, 7]
+    assert list(side_by_side(work, tasks, lambda steps: steps)) == tasks
+    assert begun[0] == 3 or begun[:2] == [9, 3]  # the first two begin together
+    assert [steps for steps in begun if steps != 3] == [9, 9, 7, 2, 1]
+
+
 def test_threads_are_shared_out_among_few_tasks(four_threads):
     assert list(side_by_side(lambda _: torch.get_num_threads(), [1, 2])) == [2, 2]
     assert list(side_by_side(lambda _: torch.get_num_threads(), [1])) == [4]

@@ -1,3 +1,4 @@
+import copy
 import dataclasses
 import logging
 import math
@@ -8,7 +9,8 @@ import torch
 from seq2seq import load
 from seq2seq.bundle import Bundle
 from seq2seq.config import DecodeConfig, LongLines, ModelConfig, TokenizerConfig, Tying, Utility
-from seq2seq.models import build_model
+from seq2seq.models import build_model, estimated
+from seq2seq.models.estimated import EstimatedProjection
 from seq2seq.text.tokenizer_training import train_tokenizer
 from seq2seq.translator import Request, Translator
 from seq2seq.translator.results import NOTHING
@@ -61,6 +63,23 @@ def test_the_bundles_options_hold_unless_others_are_given(tiny_bundle):
     assert len(greedy.translate(LINES)[0].candidates) == 1
     assert len(wide.translate(LINES)[0].candidates) == 6
     assert greedy.translate(LINES, wide.bundle.decode) == wide.translate(LINES)
+
+
+def test_estimates_of_logits_lead_to_the_same_texts(tiny_bundle, translator, monkeypatch):
+    bundle = dataclasses.replace(tiny_bundle, model=copy.deepcopy(tiny_bundle.model))
+    bundle.model.estimated = EstimatedProjection(bundle.model.output.detach(), bundle.model.output_bias)
+    monkeypatch.setattr(estimated, "FEWEST", 1)
+    settled = []
+    best = estimated.Estimates.best
+    monkeypatch.setattr(estimated.Estimates, "best", lambda self: settled.append(best(self)) or settled[-1])
+    for options in (decode(beam_size=1), decode(beam_size=1, max_length=3), decode(beam_size=1, min_length=9)):
+        found = Translator(bundle, details=False).translate(LINES, options)
+        assert [one.ids for one in found] == [one.ids for one in translator.translate(LINES, options)]
+    assert sum(pieces is not None for pieces in settled) > 10
+    some = len(settled)
+    for options in (decode(beam_size=1, repetition_penalty=1.5), decode(beam_size=2)):
+        assert Translator(bundle, details=False).translate(LINES, options)
+    assert len(settled) == some
 
 
 def test_without_details_greedy_search_gives_the_same_texts_and_no_probabilities(tiny_bundle, translator):
