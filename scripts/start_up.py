@@ -8,6 +8,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from measuring import children_cpu_seconds
+
 
 def command() -> list[str]:
     """The command `seq2seq` of this Python."""
@@ -26,7 +28,7 @@ def first_output(arguments: Sequence[str], text: str = "", threads: int = 1) -> 
     Raises:
         ValueError: if it fails, with the end of what it said.
     """
-    before, started = os.times(), time.perf_counter()
+    cpu, started = children_cpu_seconds(), time.perf_counter()
     environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
     pipe = subprocess.PIPE
     with tempfile.TemporaryFile() as errors:
@@ -40,10 +42,9 @@ def first_output(arguments: Sequence[str], text: str = "", threads: int = 1) -> 
             process.stdout.read()
         errors.seek(0)
         said = errors.read().decode(errors="replace").strip()
-    after = os.times()
+    cpu = children_cpu_seconds() - cpu
     if process.returncode != 0:
         raise ValueError(f"{' '.join(arguments)} ended with {process.returncode}: {said[-300:]}")
-    cpu = after.children_user + after.children_system - before.children_user - before.children_system
     return seconds, cpu
 
 

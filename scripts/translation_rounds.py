@@ -2,7 +2,6 @@
 
 import argparse
 import importlib.util
-import os
 import shlex
 import shutil
 import subprocess
@@ -248,19 +247,18 @@ def by_command(name: str, command: str, lines: list[str]) -> tuple[dict[str, flo
     """
     took = []
     for some in (lines[:1], lines):
-        started = time.perf_counter(), os.times()
+        started = time.perf_counter(), measuring.children_cpu_seconds()
         done = subprocess.run(
             shlex.split(command), input="\n".join(some) + "\n", capture_output=True, encoding="utf-8", check=False
         )
-        ended = time.perf_counter(), os.times()
+        ended = time.perf_counter(), measuring.children_cpu_seconds()
         texts = done.stdout.splitlines()
         if done.returncode != 0 or len(texts) != len(some):
             raise ValueError(
                 f"--peer-command {name} gave {len(texts)} lines for {len(some)} and ended with {done.returncode}: "
                 f"{done.stderr.strip()[-300:]}"
             )
-        cpu = sum(getattr(ended[1], part) - getattr(started[1], part) for part in ("children_user", "children_system"))
-        took.append((ended[0] - started[0], cpu))
+        took.append((ended[0] - started[0], ended[1] - started[1]))
     seconds = max(took[1][0] - took[0][0], 1e-9)
     number = max(len(lines) - 1, 1)
     figures = {

@@ -67,8 +67,9 @@ def test_other_precisions_and_large_models_are_left_alone(model, monkeypatch):
 
 def test_best_pieces_are_estimated_where_the_cpu_is_made_for_it(model, monkeypatch):
     monkeypatch.setattr(module, "fast_bfloat16", lambda: False)
-    prepare_for_decoding(model)
-    assert model.estimated is None
+    other = copy.deepcopy(model)
+    prepare_for_decoding(other)
+    assert other.estimated is None
     monkeypatch.setattr(module, "fast_bfloat16", lambda: True)
     prepare_for_decoding(model)
     src, valid = torch.randint(4, V, (FEWEST, S)), torch.ones(FEWEST, S, dtype=torch.bool)

@@ -282,3 +282,10 @@ def test_language_models_and_decoder_only_translators_have_no_peer(
 ) -> None:
     with pytest.raises(ValueError, match="only encoder-decoders are compared"):
         script("translation_rounds").convert(str(tiny_writer_folder), str(tmp_path / "other"), "float32")
+
+
+def test_cpu_seconds_of_short_processes_are_counted(script: Script) -> None:
+    start_up = script("start_up")
+    for _ in range(3):
+        _, cpu_seconds = start_up.first_output(["true"])
+        assert 0 < cpu_seconds < 0.1

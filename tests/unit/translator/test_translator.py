@@ -65,8 +65,10 @@ def test_the_bundles_options_hold_unless_others_are_given(tiny_bundle):
     assert greedy.translate(LINES, wide.bundle.decode) == wide.translate(LINES)
 
 
-def test_estimates_of_logits_lead_to_the_same_texts(tiny_bundle, translator, monkeypatch):
-    bundle = dataclasses.replace(tiny_bundle, model=copy.deepcopy(tiny_bundle.model))
+def test_estimates_of_logits_lead_to_the_same_texts(tiny_bundle, monkeypatch):
+    sure = copy.deepcopy(tiny_bundle.model).float()
+    translator = Translator(dataclasses.replace(tiny_bundle, model=copy.deepcopy(sure)))
+    bundle = dataclasses.replace(tiny_bundle, model=sure)
     bundle.model.estimated = EstimatedProjection(bundle.model.output.detach(), bundle.model.output_bias)
     monkeypatch.setattr(estimated, "FEWEST", 1)
     settled = []
