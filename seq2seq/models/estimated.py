@@ -2,12 +2,14 @@
 logits of the few pieces that the bound leaves in question.
 
 A CPU with matrix units for bfloat16 (AMX) makes estimates of all logits in a fifth of the time that the logits take.
-What is found is what the logits themselves would say. The slow twin is `argmax` of `Transformer.logits`.
+What is found is what the logits themselves say, but for the rounding of float32, which settles pieces that are equally
+good to seven digits one way or the other. The slow twin is `argmax` of `Transformer.logits`.
 """
 
 import copy
 from collections.abc import Callable
 from functools import cached_property
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -17,16 +19,16 @@ from torch.nn.functional import linear
 from seq2seq.shapes import Float, Int, Tensor
 
 ROUNDED = 2.0**-8
-"""Rounding to bfloat16, which keeps 8 binary digits, changes a number by at most this part of it, and ..."""
+"""Rounding to bfloat16, which keeps 8 binary digits, changes a number by at most this part of it."""
 
-ROUNDED_SINCE = ROUNDED / (1 - ROUNDED)
-"""... by at most this part of what it has become."""
+ROUNDED_AND_MORE = ROUNDED / (1 - ROUNDED)
+"""A little more than that, for what is worked out from rounded numbers in float32."""
 
 FEWEST = 5
 """With fewer rows logits take no longer."""
 
-MOST_IN_QUESTION = 1 / 32
-"""If a larger share of all pieces would have to be looked at again, logits are the shorter way."""
+MOST_IN_QUESTION = 16
+"""If more pieces a row would have to be looked at again, logits are the shorter way."""
 
 
 class EstimatedProjection:
@@ -40,20 +42,23 @@ class EstimatedProjection:
     def __init__(self, weight: Float[Tensor, "V D"], bias: Float[Tensor, " V"] | None) -> None:
         self._weight, self._bias = weight, bias
         self._versions = self._now()
+        self._lock = Lock()  # batches side by side may be the first ones together
 
     def suits(self, hidden: Float[Tensor, "R D"]) -> bool:
         """Whether estimates of these are worth while, and right: the model may have been moved or changed since."""
         unchanged = hidden.dtype is torch.float32 and hidden.device.type == "cpu" and self._versions == self._now()
         return unchanged and len(hidden) >= FEWEST
 
-    def __call__(self, hidden: Float[Tensor, "R D"], logits: Callable[[], Float[Tensor, "R V"]]) -> "Estimates":
+    def __call__(self, hidden: Float[Tensor, "R D"], logits: Callable[[], Float[Tensor, "R V"]]) -> "RoughLogits":
         """Estimates of all logits.
 
         Args:
             hidden: The output of the last layer.
             logits: Gives the logits themselves, should they be asked for.
         """
-        return Estimates(self._matrix, hidden, logits)
+        with self._lock:
+            matrix = self._matrix
+        return RoughLogits(matrix, hidden, logits)
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> "EstimatedProjection":
         # a matrix laid out for oneDNN has no storage that could be copied
@@ -63,8 +68,9 @@ class EstimatedProjection:
     def _matrix(self) -> "_RoundedMatrix":
         return _RoundedMatrix(self._weight.detach(), None if self._bias is None else self._bias.detach())
 
-    def _now(self) -> tuple[int, int]:
-        return self._weight._version, -1 if self._bias is None else self._bias._version
+    def _now(self) -> list[tuple[int, int]]:
+        """Where the weights are, and how often they have been written to."""
+        return [(tensor.data_ptr(), tensor._version) for tensor in (self._weight, self._bias) if tensor is not None]
 
 
 def fast_bfloat16() -> bool:
@@ -75,23 +81,20 @@ def fast_bfloat16() -> bool:
 
 
 class _RoundedMatrix:
-    """W and b, and both in bfloat16, with what was lost.
-
-    Attributes:
-        longest: The largest length of a row of W, in float32.
-        lost: The largest length of a row of W less what was kept of it.
-        bias_lost: Likewise of b.
-    """
+    """W and b, and both in bfloat16, with what was lost."""
 
     def __init__(self, weight: Float[Tensor, "V D"], bias: Float[Tensor, " V"] | None) -> None:
         self.weight, self.bias = weight.numpy(), None if bias is None else bias.numpy()
         rounded = weight.bfloat16()
         self._rounded_bias = None if bias is None else bias.bfloat16()
-        self.longest = float(weight.norm(dim=1).max())
-        self.lost = float((weight - rounded.float()).norm(dim=1).max())
-        self.bias_lost = 0.0
+        longest, lost = _longest(weight), _longest(rounded.float().sub_(weight))
+        # a sum of D products in float32 is wrong by at most D 2^-24 of what their sizes add up to; taken twice
+        summing = weight.shape[1] * 2.0**-23
+        self._slack_per_length = ROUNDED * longest + (1 + ROUNDED) * (lost + summing * (longest + lost))
+        self._slack_of_bias = 0.0
         if bias is not None and self._rounded_bias is not None:
-            self.bias_lost = float((bias - self._rounded_bias.float()).abs().max())
+            bias_lost = float((bias - self._rounded_bias.float()).abs().max())
+            self._slack_of_bias = bias_lost + summing * float(bias.abs().max())
         self._is_packed = _packs()
         # oneDNN lays a matrix out anew for each product, unless that has been done before
         self._rounded = torch.ops.mkldnn._reorder_linear_weight(rounded, _TYPICAL_ROWS) if self._is_packed else rounded
@@ -107,12 +110,11 @@ class _RoundedMatrix:
         """By how much an estimate may be wrong before it is rounded to bfloat16 itself.
 
         By Cauchy and Schwarz |hw - h'w'| <= |h - h'| |w| + |h'| |w - w'|, where |h - h'| <= u |h|, and |h'| is at most
-        (1 + u) |h|; a sum of D products in float32 is wrong by at most D 2^-24 |h'| |w'|, which is taken twice.
+        (1 + u) |h|. What is lost in sums is added, and a thousandth for the rounding of the bound.
         """
-        summing = hidden.shape[1] * 2.0**-23 * (self.longest + self.lost)
-        each = 1.001 * (ROUNDED * self.longest + (1 + ROUNDED) * (self.lost + summing))
-        slack: np.ndarray = _lengths(hidden) * np.float32(each) + np.float32(1.001 * self.bias_lost + _TINY)
-        return slack
+        lengths = np.sqrt(np.einsum("rd,rd->r", hidden, hidden)) + np.float32(_SMALL)
+        slack: np.ndarray = lengths * np.float32(1.001 * self._slack_per_length)
+        return slack if self.bias is None else slack + np.float32(1.001 * self._slack_of_bias)
 
     def exact(self, hidden: Float[np.ndarray, "n D"], pieces: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """The logit of one piece for each vector, in float64."""
@@ -122,6 +124,14 @@ class _RoundedMatrix:
 
 _TYPICAL_ROWS = 64
 
+_SMALL = 1e-17
+"""Added to lengths: more than all numbers together make whose squares float32 does not hold, up to 8,192 of them."""
+
+
+def _longest(rows: Float[Tensor, "V D"]) -> float:
+    """The length of the longest row, or rather more."""
+    return float(torch.linalg.vector_norm(rows, dim=1).max()) + _SMALL
+
 
 def _packs() -> bool:
     """Whether torch has the operators, which its compiler uses, that multiply by a matrix laid out before."""
@@ -130,7 +140,7 @@ def _packs() -> bool:
     )
 
 
-class Estimates:
+class RoughLogits:
     """Logits, each within a bound of the true one.
 
     Attributes:
@@ -172,7 +182,7 @@ class Estimates:
         unsettled = np.flatnonzero(keys.max(axis=1) >= least)
         if len(unsettled):
             in_question = np.flatnonzero(keys[unsettled] >= least[unsettled, None])
-            if len(in_question) > MOST_IN_QUESTION * keys.size:
+            if len(in_question) > MOST_IN_QUESTION * len(keys):
                 return None
             row, piece = np.divmod(in_question, keys.shape[1])
             row = np.concatenate([row, np.arange(len(unsettled))])
@@ -183,17 +193,13 @@ class Estimates:
         return best[:, None]
 
 
-_TINY = 1e-30
-"""More than all that is lost where bfloat16 has no small numbers any more."""
-
-
 def _least_in_question(highest: Float[np.ndarray, " R"], slack: Float[np.ndarray, " R"]) -> Float[np.ndarray, " R"]:
     """The lowest estimate z that may stand for a logit as high as that of the highest estimate of its row.
 
     A logit lies within slack + u |z| of its estimate z, so z + u |z| must reach highest - u |highest| - 2 slack.
     """
-    reached = highest - ROUNDED_SINCE * np.abs(highest) - 2 * slack
-    least: np.ndarray = reached - ROUNDED_SINCE * np.abs(reached)  # not above reached / (1 + u), or / (1 - u) below 0
+    reached = highest - ROUNDED_AND_MORE * np.abs(highest) - 2 * slack
+    least: np.ndarray = reached - ROUNDED_AND_MORE * np.abs(reached)  # at most reached / (1 + u), below 0 / (1 - u)
     return least
 
 
@@ -207,9 +213,3 @@ def _bits(numbers: Float[np.ndarray, " R"]) -> Int[np.ndarray, " R"]:
     """The bits of numbers above zero in bfloat16, rounded down."""
     bits: np.ndarray = (numbers.view(np.int32) >> 16).astype(np.int16)
     return bits
-
-
-def _lengths(rows: Float[np.ndarray, "R D"]) -> Float[np.ndarray, " R"]:
-    """The Euclidean length of each row."""
-    lengths: np.ndarray = np.sqrt(np.einsum("rd,rd->r", rows, rows))
-    return lengths

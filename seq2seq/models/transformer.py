@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.functional import linear
 
-from seq2seq.models.estimated import EstimatedProjection, Estimates
+from seq2seq.models.estimated import EstimatedProjection, RoughLogits
 from seq2seq.models.stack import Execution, Stack
 from seq2seq.nn.cache import CausalState, DecoderState
 from seq2seq.nn.embedding import Mixture
@@ -167,7 +167,7 @@ class Transformer(nn.Module, ABC):
 
     def estimated_step(
         self, tokens: Int[Tensor, "R T"], state: State
-    ) -> tuple[Estimates | Float[Tensor, "R V"], State]:
+    ) -> tuple[RoughLogits | Float[Tensor, "R V"], State]:
         """As `step`, but with estimates of the logits where there is something that makes them."""
         hidden, state = self.step_hidden(tokens, state)
         if self.estimated is None or not self.estimated.suits(hidden):

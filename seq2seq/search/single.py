@@ -94,7 +94,7 @@ def grow(
             answer, state = (estimate or step)(tokens, state)
             found = None if isinstance(answer, Tensor) else _best_of(answer, rows, rules, limits)
             if found is None:
-                estimate = None  # too rough once, too rough mostly
+                estimate = None  # too rough once, too rough mostly; and rows become fewer
                 logits = in_floats(answer if isinstance(answer, Tensor) else answer.logits(), limits)
                 for rule in (*edits, *rules):
                     rule(rows, logits)

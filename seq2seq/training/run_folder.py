@@ -45,11 +45,18 @@ def check_unused(run_dir: Path) -> None:
     Raises:
         ValueError: if a run has written there.
     """
-    if any((run_dir / "checkpoints").glob("*.ckpt")) or (run_dir / "bundle").exists():
-        raise ValueError(
-            f"{run_dir} already holds a run; choose another folder, remove it, or go on with it: "
-            f"resume={run_dir / 'checkpoints' / 'last.ckpt'}"
+    folder = run_dir / "checkpoints"
+    if not any(folder.glob("*.ckpt")) and not (run_dir / "bundle").exists():
+        return
+    there = [file for name in ("last.ckpt", "before_last.ckpt") if (file := folder / name).is_file()]
+    if there:
+        remedy = f"choose another folder, remove it, or go on with it: resume={there[0]}"
+    else:
+        remedy = (
+            "choose another folder or remove it; it has no checkpoints/last.ckpt to go on from, because it was stopped "
+            "before that was written for the first time, or because that was removed"
         )
+    raise ValueError(f"{run_dir} already holds a run; {remedy}")
 
 
 def check_same_tokenizers(run_dir: Path, tokenizers: Tokenizers) -> None:

@@ -10,7 +10,7 @@ from seq2seq.bundle import Bundle
 from seq2seq.config import DecodeConfig
 from seq2seq.models import Ensemble, Transformer
 from seq2seq.search import Hypothesis, LengthPenalty, SearchLimits, beam_search, random_source, sample
-from seq2seq.search.step import StepFunction
+from seq2seq.search.step import EstimateFunction, StepFunction
 from seq2seq.search.vocabulary import Vocabulary
 from seq2seq.translator.alignments import aligned_head, aligned_layer
 from seq2seq.translator.batches import Part, length_limits, pad
@@ -47,6 +47,9 @@ def search(
     device = model.output.device
     # each kind of model has its own kind of state
     step: StepFunction[Any] = model.step if narrow is None else narrow.step
+    estimate: EstimateFunction[Any] | None = None
+    if narrow is None and isinstance(model, Transformer) and model.estimated is not None:
+        estimate = model.estimated_step
     # every sample is a sentence of the search
     wanted = [part for part in parts for _ in range(decode.num_found)] if decode.draws else parts
     limits = _limits(bundle, decode, wanted, vocabulary, len(model.output))
@@ -74,7 +77,7 @@ def search(
             progress=rules.progress,
             bonus=rules.bonus if rules.bonus is None or narrow is None else of_model(rules.bonus),
             scored=scored,
-            estimate=model.estimated_step if narrow is None and isinstance(model, Transformer) else None,
+            estimate=estimate,
             device=device,
         )
     return [

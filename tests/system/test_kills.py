@@ -8,10 +8,12 @@ import dataclasses
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import traceback
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,7 @@ from seq2seq.config import (
 from seq2seq.training.checkpoint_io import is_sound
 from seq2seq.training.fit import fit
 from seq2seq.training.metrics_file import MetricsCsv
+from seq2seq.training.run_folder import check_unused
 from seq2seq.training.step_record import StepRecord
 from seq2seq.training.verify_resume import RECORD, STEP_RECORD, compare
 
@@ -60,12 +63,19 @@ class Forked:
 
                 fit(from_dict(TrainConfig, values), run_dir, [MetricsCsv(str(run_dir))], [record(run_dir)])
                 code = 0
+            except BaseException:
+                traceback.print_exc()
             finally:
+                sys.stderr.flush()
                 os._exit(code)
 
+        self.code = None
+
     def poll(self):
-        pid, status = os.waitpid(self.pid, os.WNOHANG)
-        return os.waitstatus_to_exitcode(status) if pid else None
+        if self.code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.code = os.waitstatus_to_exitcode(status) if pid else None
+        return self.code
 
     def kill(self):
         os.kill(self.pid, signal.SIGKILL)
@@ -110,15 +120,20 @@ def record(run_dir):
 
 
 def num_steps(run_dir):
-    """Lines in the file of steps, those taken twice counted twice."""
+    """Lines in the file of steps, those taken twice counted twice; none if the run began anew."""
     file = run_dir / f"{RECORD}.0.jsonl"
     return file.read_bytes().count(b"\n") if file.is_file() else 0
 
 
 def to_go_on_from(run_dir: Path) -> str | None:
-    """What a person would give as `resume`; None begins anew."""
+    """What a person would give as `resume`; None begins anew, in an empty folder."""
     files = [run_dir / "checkpoints" / name for name in ("last.ckpt", "before_last.ckpt")]
     there = [file for file in files if is_sound(file)]
+    if not there and list(run_dir.rglob("*.ckpt")):  # killed between the first checkpoint and the first last one
+        with pytest.raises(ValueError, match="choose another folder or remove it; it has no checkpoints/last"):
+            check_unused(run_dir)
+        assert not [file for file in files if file.exists()], "a checkpoint that is not whole has got its name"
+        shutil.rmtree(run_dir)
     return str(there[0]) if there else None
 
 
@@ -147,6 +162,7 @@ def train_with_kills(start, config, run_dir, kills, seed, start_seconds):
                 break
             time.sleep(0.002)
         else:
+            assert process.poll() == 0, "the run failed; it says why on the standard error"
             break
     assert num_steps(run_dir) >= config.trainer.max_steps
     return resumed

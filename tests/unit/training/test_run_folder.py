@@ -9,7 +9,7 @@ from seq2seq.text.marian import MarianTokenizer
 from seq2seq.text.sentence_piece import SentencePieceTokenizer
 from seq2seq.text.tokenizer_training import train_tokenizer
 from seq2seq.training.data_module import Tokenizers
-from seq2seq.training.run_folder import check_same_tokenizers, read_run, task_of, write_run
+from seq2seq.training.run_folder import check_same_tokenizers, check_unused, read_run, task_of, write_run
 
 LINES = [f"the {size} dog sees {number} cats" for size in ("big", "small", "old") for number in range(40)]
 
@@ -87,3 +87,26 @@ def test_going_on_with_a_tokenizer_of_another_format_is_refused(joint, marian, t
 def test_the_kind_of_text_decides_the_task():
     assert task_of(config()) is Task.translation
     assert task_of(config(kind="text", train_text="a")) is Task.language_model
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        (
+            ["best_step_000002.ckpt", "last.ckpt", "before_last.ckpt"],
+            r"go on with it: resume=.*/checkpoints/last\.ckpt$",
+        ),
+        (["before_last.ckpt"], r"go on with it: resume=.*/before_last\.ckpt$"),
+        (["best_step_000002.ckpt"], r"another folder or remove it; it has no checkpoints/last\.ckpt to go on from"),
+        (["bundle"], r"another folder or remove it; it has no checkpoints/last\.ckpt to go on from"),
+    ],
+)
+def test_a_folder_that_holds_a_run_is_refused_and_only_what_is_there_is_offered(files, told, tmp_path):
+    check_unused(tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "train.log").touch()
+    check_unused(tmp_path)
+    for name in files:
+        (tmp_path / name if name == "bundle" else tmp_path / "checkpoints" / name).touch()
+    with pytest.raises(ValueError, match=f"already holds a run; .*{told}"):
+        check_unused(tmp_path)

@@ -72,8 +72,8 @@ def test_estimates_of_logits_lead_to_the_same_texts(tiny_bundle, monkeypatch):
     bundle.model.estimated = EstimatedProjection(bundle.model.output.detach(), bundle.model.output_bias)
     monkeypatch.setattr(estimated, "FEWEST", 1)
     settled = []
-    best = estimated.Estimates.best
-    monkeypatch.setattr(estimated.Estimates, "best", lambda self: settled.append(best(self)) or settled[-1])
+    best = estimated.RoughLogits.best
+    monkeypatch.setattr(estimated.RoughLogits, "best", lambda self: settled.append(best(self)) or settled[-1])
     for options in (decode(beam_size=1), decode(beam_size=1, max_length=3), decode(beam_size=1, min_length=9)):
         found = Translator(bundle, details=False).translate(LINES, options)
         assert [one.ids for one in found] == [one.ids for one in translator.translate(LINES, options)]
