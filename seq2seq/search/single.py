@@ -12,7 +12,6 @@ from seq2seq.search.length_penalty import LengthPenalty
 from seq2seq.search.rules import Rows, Rule, build_rules
 from seq2seq.search.step import (
     EstimateFunction,
-    Estimates,
     State,
     StepFunction,
     check_numbers,
@@ -91,18 +90,11 @@ def grow(
             token_log_probs = np.concatenate([token_log_probs, own], axis=1)
             _check_ends(values, sentences)
         else:
-            answer, state = (estimate or step)(tokens, state)
-            found = None if isinstance(answer, Tensor) else _best_of(answer, rows, rules, limits)
-            if found is None:
+            pieces, state, by_estimate = _best(
+                estimate or step, tokens, state, choose, rows=rows, rules=rules, edits=edits, limits=limits
+            )
+            if not by_estimate:
                 estimate = None  # too rough once, too rough mostly; and rows become fewer
-                logits = in_floats(answer if isinstance(answer, Tensor) else answer.logits(), limits)
-                for rule in (*edits, *rules):
-                    rule(rows, logits)
-                found = choose(rows, logits)
-                values = chosen(logits, found)
-                check_numbers(np.where(values == np.inf, np.nan, values))  # its log-probability would be NaN
-                _check_ends(values, sentences)
-            pieces = found
         ids = np.concatenate([ids, pieces], axis=1)
         ended, stopped = _ends(sentences, ids, limits, stop)
         results: dict[int, Hypothesis] = {}
@@ -130,14 +122,38 @@ def grow(
         tokens = torch.from_numpy(ids[:, -1:].copy()).to(device)
 
 
-def _best_of(
-    estimates: Estimates, rows: Rows, rules: Sequence[Rule], limits: SearchLimits
-) -> Int[np.ndarray, "R 1"] | None:
-    """The best piece of every row that the rules allow; None if it must be looked for among the logits."""
-    limits.check_vocab_size(estimates.values.shape[-1])
-    for rule in rules:
-        rule(rows, estimates.values)
-    return estimates.best()
+def _best(
+    step: StepFunction[State] | EstimateFunction[State],
+    tokens: Int[Tensor, "R 1"],
+    state: State,
+    choose: Choice,
+    *,
+    rows: Rows,
+    rules: Sequence[Rule],
+    edits: Sequence[Rule],
+    limits: SearchLimits,
+) -> tuple[Int[np.ndarray, "R 1"], State, bool]:
+    """Each row's next piece, the new state, and whether estimates have been enough.
+
+    A function, so that the memory of the logits is free for those of the next step.
+    """
+    answer, state = step(tokens, state)
+    if not isinstance(answer, Tensor):
+        limits.check_vocab_size(answer.values.shape[-1])
+        for rule in rules:
+            rule(rows, answer.values)
+        found = answer.best()
+        if found is not None:
+            return found, state, True
+        answer = answer.logits()
+    logits = in_floats(answer, limits)
+    for rule in (*edits, *rules):
+        rule(rows, logits)
+    pieces = choose(rows, logits)
+    values = chosen(logits, pieces)
+    check_numbers(np.where(values == np.inf, np.nan, values))  # its log-probability would be NaN
+    _check_ends(values, rows.sentences.numpy())
+    return pieces, state, False
 
 
 def _check_ends(values: Float[np.ndarray, "R 1"], sentences: Int[np.ndarray, " R"]) -> None:

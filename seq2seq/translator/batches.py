@@ -59,7 +59,7 @@ def token_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
     """Places of all sequences, in batches of similar length.
 
     Each batch has at most `budget` pieces, unless it is a single sequence. A batch with an early sequence comes early,
-    so that answers in input order do not wait for long where batches are decoded one after the other.
+    so that answers in input order do not wait for long.
     """
     batches: list[list[int]] = []
     room = 0

@@ -3,8 +3,9 @@
 The products of a decode step are small, and between them there is work that no second thread helps with.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import torch
@@ -13,20 +14,15 @@ Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 
 
-def side_by_side(
-    function: Callable[[Task], Answer], tasks: Sequence[Task], steps: Callable[[Task], float] = lambda task: 0
-) -> Iterator[Answer]:
+def side_by_side(function: Callable[[Task], Answer], tasks: Sequence[Task]) -> Iterator[Answer]:
     """The answer to each task, in their order, as many tasks at once as torch has threads.
 
-    The first task is begun first, so that there is an answer soon, then those that take many steps: if the last ones
-    are short, all threads have work until nearly the end. The threads are shared out among the tasks, and are torch's
-    again when the iterator has come to its end or is closed. An error is raised in its place; tasks that have not begun
-    are given up then.
+    The threads are shared out among the tasks, and are torch's again when the iterator has come to its end or is
+    closed. An error is raised in its place; tasks that have not begun are given up then.
 
     Args:
         function: Does a task; thread-safe. Torch lets others go on while it computes.
         tasks: What to do.
-        steps: About how many steps a task takes, or anything that grows with them.
     """
     threads = torch.get_num_threads()
     at_once = min(threads, len(tasks))
@@ -38,13 +34,17 @@ def side_by_side(
     def begin() -> None:
         torch.set_num_threads(each)  # of this thread
 
+    waiting: deque[Future[Answer]] = deque()
+    left = iter(tasks)
     torch.set_num_threads(each)  # what torch knows of for the whole process, and new threads begin with
     pool = ThreadPoolExecutor(at_once, thread_name_prefix="batch", initializer=begin)
     try:
-        order = sorted(range(1, len(tasks)), key=lambda number: -steps(tasks[number]))
-        answers = {number: pool.submit(function, tasks[number]) for number in (0, *order)}
-        for number in range(len(tasks)):
-            yield answers.pop(number).result()
+        for task in left:
+            waiting.append(pool.submit(function, task))
+            if len(waiting) > at_once:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
         torch.set_num_threads(threads)

@@ -190,7 +190,7 @@ class Translator(LineTranslator):
         if self.device.type != "cpu" or self.model.training:
             yield from super()._search_all(batches, decode)
         else:
-            yield from side_by_side(lambda parts: self._search(parts, decode), batches, _longest_source)
+            yield from side_by_side(lambda parts: self._search(parts, decode), batches)
 
     def _search(self, parts: Sequence[Part], decode: DecodeConfig) -> list[list[Candidate]]:
         """The candidates of a batch."""
@@ -226,8 +226,3 @@ class Translator(LineTranslator):
             token_log_probs=hypothesis.token_log_probs,
             hit_limit=hypothesis.hit_limit,
         )
-
-
-def _longest_source(parts: Sequence[Part]) -> int:
-    """Pieces of the longest source of a batch."""
-    return max(len(part.source) for part in parts)

@@ -38,24 +38,6 @@ def test_answers_come_in_the_order_of_the_tasks_and_several_are_worked_on_at_onc
     assert torch.get_num_threads() == 4
 
 
-def test_the_first_task_is_begun_first_and_then_those_with_many_steps(four_threads):
-    torch.set_num_threads(2)
-    begun, first_may_end = [], threading.Event()
-
-    def work(steps):
-        begun.append(steps)
-        if steps == 3:
-            assert first_may_end.wait(30)  # so that one thread does all others, one after the other
-        elif len(begun) == 6:
-            first_may_end.set()
-        return steps
-
-    tasks = [3, 1, 9, 2, 8, 7]
-    assert list(side_by_side(work, tasks, lambda steps: steps)) == tasks
-    assert 3 in begun[:2]
-    assert [steps for steps in begun if steps != 3] == [9, 8, 7, 2, 1]
-
-
 def test_threads_are_shared_out_among_few_tasks(four_threads):
     assert list(side_by_side(lambda _: torch.get_num_threads(), [1, 2])) == [2, 2]
     assert list(side_by_side(lambda _: torch.get_num_threads(), [1])) == [4]
@@ -63,18 +45,17 @@ def test_threads_are_shared_out_among_few_tasks(four_threads):
 
 
 def test_an_error_comes_in_its_place_and_what_has_not_begun_is_given_up(four_threads):
-    begun, told = [], threading.Event()
+    begun = []
 
     def fail(number):
         begun.append(number)
         if number == 1:
             raise ValueError("number 1 fails")
-        assert number < 10 or told.wait(30)
+        time.sleep(0.01)
         return number
 
     answers = side_by_side(fail, list(range(50)))
     assert next(answers) == 0
-    threading.Timer(0.2, told.set).start()
     with pytest.raises(ValueError, match="number 1 fails"):
         next(answers)
     assert len(begun) < 20
