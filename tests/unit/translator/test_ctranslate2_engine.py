@@ -220,7 +220,7 @@ def test_a_model_with_one_stack_is_refused(tiny_writer_folder):
 
 def test_a_folder_that_cannot_be_written_is_named(folder, tmp_path, monkeypatch):
     copy = Path(shutil.copytree(folder, tmp_path / "locked"))
-    shutil.rmtree(copy / "ctranslate2")
+    shutil.rmtree(copy / "ctranslate2", ignore_errors=True)  # another test may have converted it, or none
 
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
