@@ -11,6 +11,7 @@ pool. What is new is returned, and takes part in the attention from the side.
 
 import copy
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +21,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from seq2seq.models.decoder_only import DecoderOnly
 from seq2seq.models.decoding import replace_linears
 from seq2seq.models.encoder_decoder import EncoderDecoder
+from seq2seq.models.packed import PackedLinear
 from seq2seq.models.stack import Stack
 from seq2seq.models.transformer import Transformer
 from seq2seq.nn.block import Block, CrossBlock
@@ -30,7 +32,7 @@ from seq2seq.shapes import Bool, Float, Int, Tensor
 STEP, READER = "step.so", "reader.so"
 """Names of the libraries; a decoder-only model has no reader."""
 
-INTERFACE = 2
+INTERFACE = 3
 """Another number whenever the functions take or give something else, as they do not tell by themselves."""
 
 
@@ -64,12 +66,13 @@ class TargetStep(nn.Module):
 
     Args:
         model: Whose step it is; it is copied.
+        panel: For products by products.cpp, the rows of a matrix in a panel; None multiplies by torch.
     """
 
-    def __init__(self, model: Transformer) -> None:
+    def __init__(self, model: Transformer, panel: int | None = None) -> None:
         super().__init__()
         assert isinstance(model, (EncoderDecoder, DecoderOnly))
-        self.decoder: Any = _turned(model.decoder)
+        self.decoder: Any = _prepared(model.decoder, panel)
         self.has_source = isinstance(model, EncoderDecoder)
 
     def forward(self, *inputs: Tensor) -> tuple[Float[Tensor, "R D"], Float[Tensor, "N 2 R G K"]]:
@@ -148,12 +151,15 @@ class SourceReader(nn.Module):
 
     Args:
         model: Whose encoder it is; it is copied.
+        panel: As in `TargetStep`.
     """
 
-    def __init__(self, model: EncoderDecoder) -> None:
+    def __init__(self, model: EncoderDecoder, panel: int | None = None) -> None:
         super().__init__()
-        self.encoder: Any = _turned(model.encoder)
-        self.attentions: Any = nn.ModuleList(_turned(layer.cross_attention) for layer in model.decoder.blocks())
+        self.encoder: Any = _prepared(model.encoder, panel)
+        self.attentions: Any = nn.ModuleList(
+            _prepared(layer.cross_attention, panel) for layer in model.decoder.blocks()
+        )
 
     def forward(self, *inputs: Tensor) -> Float[Tensor, "N 2 B S G K"]:
         """Keys and values of every layer, padded; arguments as in `SourceInputs`."""
@@ -233,8 +239,8 @@ class _TurnedLinear(nn.Module):
         return product if self.bias is None else product + self.bias
 
 
-def _turned(module: nn.Module) -> nn.Module:
-    """A copy of the module, for decoding alone, with its matrices turned."""
+def _prepared(module: nn.Module, panel: int | None) -> nn.Module:
+    """A copy of the module, for decoding alone, with its matrices as its products read them."""
     module = copy.deepcopy(module).eval().requires_grad_(False)
-    replace_linears(module, _TurnedLinear)
+    replace_linears(module, _TurnedLinear if panel is None else partial(PackedLinear, panel=panel))
     return module

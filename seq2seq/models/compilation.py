@@ -3,7 +3,10 @@
 import os
 import warnings
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from subprocess import CalledProcessError
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -22,23 +25,60 @@ from seq2seq.models.ahead import (
 from seq2seq.models.compiled import packed_source
 from seq2seq.models.decoder_only import DecoderOnly
 from seq2seq.models.encoder_decoder import EncoderDecoder
+from seq2seq.models.packed import SYMBOL, operator
+from seq2seq.models.products_build import NAME, build_products, faster_than_torch
 from seq2seq.shapes import Tensor
 
 # Sizes that are all different, so that none is taken for another one.
 _SENTENCES, _ROWS, _ENTRIES, _ROOM, _SOURCE = 6, 28, 17, 300, 13
 
 
-def compile_model(model: EncoderDecoder | DecoderOnly) -> dict[str, bytes]:
+def compile_model(model: EncoderDecoder | DecoderOnly, own_products: bool | None = None) -> dict[str, bytes]:
     """The libraries for a model in float32 on a CPU, by their names.
+
+    Args:
+        model: What is compiled.
+        own_products: Whether matrices are multiplied by products.cpp, which is in the library of the step then, or by
+            torch. None takes what is faster on this machine.
 
     Raises:
         ValueError: if there is no C++ compiler, or it fails.
     """
     _check_compiler()
-    libraries = {STEP: _library(TargetStep(model), step_example(model), (tuple(_step_sizes(model)),))}
-    if isinstance(model, EncoderDecoder):
-        libraries[READER] = _library(SourceReader(model), reader_example(model), (tuple(_reader_sizes()),))
+    with TemporaryDirectory() as folder:
+        panel = _panel(model, Path(folder), own_products)
+        products = None if panel is None else Path(folder)
+        libraries = {
+            STEP: _library(TargetStep(model, panel), step_example(model), (tuple(_step_sizes(model)),), products)
+        }
+        if isinstance(model, EncoderDecoder):
+            sizes = (tuple(_reader_sizes()),)
+            libraries[READER] = _library(SourceReader(model, panel), reader_example(model), sizes, products)
     return libraries
+
+
+def _panel(model: EncoderDecoder | DecoderOnly, folder: Path, own_products: bool | None) -> int | None:
+    """Rows of a matrix in a panel of products.cpp, which is built in `folder`; None if torch multiplies.
+
+    Raises:
+        ValueError: if the compiler fails.
+    """
+    from torch._inductor import config
+    from torch._inductor.exc import CppCompileError
+
+    # of torch 2.7 and later
+    if own_products is False or not hasattr(config.aot_inductor, "custom_ops_to_c_shims"):
+        return None
+    try:
+        products = build_products(folder)
+    except CppCompileError as problem:
+        raise _not_compiled(_said_by(problem)) from problem
+    except (OSError, CalledProcessError) as problem:
+        raise _not_compiled(f"`ar`, which comes with a compiler, failed: {problem}") from problem
+    inner = next(model.decoder.blocks()).feed_forward.inner
+    if own_products is None and not faster_than_torch(products, inner.in_features, inner.out_features):
+        return None
+    return products.panel
 
 
 def step_example(model: EncoderDecoder | DecoderOnly) -> StepInputs:
@@ -94,8 +134,10 @@ def _reader_sizes() -> SourceInputs:
     return SourceInputs(pieces=some, positions=some, place_of=some, piece_at=both, valid=both)
 
 
-def _library(module: nn.Module, example: tuple[Tensor, ...], sizes: tuple[Any, ...]) -> bytes:
-    """The shared library of a module.
+def _library(
+    module: nn.Module, example: tuple[Tensor, ...], sizes: tuple[Any, ...], products: Path | None
+) -> bytes:
+    """The shared library of a module; `products` is the folder of the static library that it needs, if any.
 
     Raises:
         ValueError: if there is no C++ compiler, or it fails.
@@ -107,7 +149,7 @@ def _library(module: nn.Module, example: tuple[Tensor, ...], sizes: tuple[Any, .
         package = Path(folder) / "package.pt2"
         # what goes wrong is raised outside, or torch would leave its files behind, and say so
         with fresh_cache(dir=folder):
-            problem = _package(torch.export.export(module, tuple(example), dynamic_shapes=sizes), package)
+            problem = _package(torch.export.export(module, tuple(example), dynamic_shapes=sizes), package, products)
         if problem is not None:
             raise _not_compiled(problem)
         with zipfile.ZipFile(package) as archive:
@@ -130,19 +172,43 @@ def _check_compiler() -> None:
         raise _not_compiled(f"{os.environ.get('CXX', 'g++')} is not a C++ compiler that works") from problem
 
 
-def _package(program: torch.export.ExportedProgram, path: Path) -> str | None:
+def _package(program: torch.export.ExportedProgram, path: Path, products: Path | None) -> str | None:
     """Write the compiled program to `path`; what the C++ compiler says, if it fails."""
     from torch._inductor import aoti_compile_and_package
     from torch._inductor.exc import CppCompileError, InductorError
 
+    settings = _SETTINGS if products is None else _SETTINGS | _SETTINGS_OF_PRODUCTS
     try:
-        aoti_compile_and_package(program, package_path=str(path), inductor_configs=_SETTINGS)
+        with _linking_from(products):
+            aoti_compile_and_package(program, package_path=str(path), inductor_configs=settings)
     except (CppCompileError, InductorError) as problem:
         cause = problem.inner_exception if isinstance(problem, InductorError) else problem
         if not isinstance(cause, CppCompileError):
             raise
-        return cause.output.strip().partition("\n")[0]
+        return _said_by(cause)
     return None
+
+
+def _said_by(problem: Any) -> str:
+    """The first line of what the compiler says."""
+    said: str = problem.output.strip().partition("\n")[0]
+    return said
+
+
+@contextmanager
+def _linking_from(folder: Path | None) -> Iterator[None]:
+    """Have the linker look for libraries in a folder too."""
+    before = os.environ.get("LIBRARY_PATH")
+    if folder is not None:
+        os.environ["LIBRARY_PATH"] = os.pathsep.join(filter(None, [str(folder), before]))
+    try:
+        yield
+    finally:
+        if folder is not None:
+            if before is None:
+                del os.environ["LIBRARY_PATH"]
+            else:
+                os.environ["LIBRARY_PATH"] = before
 
 
 def _not_compiled(problem: str) -> ValueError:
@@ -158,4 +224,13 @@ _SETTINGS = {
     "cpp.threads": 1,
     # The numbers of entries and sentences are the state's own, and the search's pieces are in the vocabulary.
     "assert_indirect_indexing": False,
+}
+
+_SETTINGS_OF_PRODUCTS = {
+    "aot_inductor.custom_op_libs": [NAME],
+    "aot_inductor.custom_ops_to_c_shims": {
+        operator(): [
+            f"AOTITorchError {SYMBOL}(AtenTensorHandle, AtenTensorHandle, AtenTensorHandle, int64_t, AtenTensorHandle*)"
+        ]
+    },
 }

@@ -19,8 +19,10 @@ from seq2seq.config import Compute, DecodeConfig, Task
 from seq2seq.models.ahead import INTERFACE, READER, STEP
 from seq2seq.models.compiled import CompiledSteps
 from seq2seq.models.decoder_only import DecoderOnly
+from seq2seq.models.decoding import without_zeros
 from seq2seq.models.encoder_decoder import EncoderDecoder
 from seq2seq.models.native_function import NativeFunction
+from seq2seq.models.packed import PackedProjection, Products
 from seq2seq.text.new_folder import new_folder
 from seq2seq.translator.checksums import file_checksum
 
@@ -124,6 +126,11 @@ def use_compiled(bundle: Bundle, path: str | Path) -> None:
     step = NativeFunction(folder / STEP, num_outputs=2, at_once=at_once)
     reader = NativeFunction(folder / READER, num_outputs=1, at_once=at_once) if READER in files else None
     model.compiled = CompiledSteps(model, step, reader)
+    try:
+        products = Products(folder / STEP)
+    except AttributeError:
+        return  # torch's are faster on this machine
+    model.projection = PackedProjection(products, model.output.detach(), without_zeros(model.output_bias))
 
 
 def check_compiled(device: str | torch.device, compute: Compute, decode: DecodeConfig | None) -> None:
