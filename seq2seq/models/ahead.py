@@ -29,8 +29,8 @@ from seq2seq.nn.masks import padding_mask
 from seq2seq.nn.rotary import Rotation
 from seq2seq.shapes import Bool, Float, Int, Tensor
 
-STEP, READER = "step.so", "reader.so"
-"""Names of the libraries; a decoder-only model has no reader."""
+STEP, READER, NATIVE = "step.so", "reader.so", "native.so"
+"""Names of the libraries; a decoder-only model has no reader. The last one has products.cpp and ranking.cpp."""
 
 INTERFACE = 3
 """Another number whenever the functions take or give something else, as they do not tell by themselves."""

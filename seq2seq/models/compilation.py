@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from seq2seq.models.ahead import (
+    NATIVE,
     READER,
     STEP,
     SourceInputs,
@@ -25,57 +26,66 @@ from seq2seq.models.ahead import (
 from seq2seq.models.compiled import packed_source
 from seq2seq.models.decoder_only import DecoderOnly
 from seq2seq.models.encoder_decoder import EncoderDecoder
-from seq2seq.models.packed import SYMBOL, operator
-from seq2seq.models.products_build import NAME, build_products, faster_than_torch
+from seq2seq.models.packed import SYMBOL, Products, operator
+from seq2seq.models.products_build import NAME, build, faster_than_torch
 from seq2seq.shapes import Tensor
 
 # Sizes that are all different, so that none is taken for another one.
 _SENTENCES, _ROWS, _ENTRIES, _ROOM, _SOURCE = 6, 28, 17, 300, 13
 
 
-def compile_model(model: EncoderDecoder | DecoderOnly, own_products: bool | None = None) -> dict[str, bytes]:
-    """The libraries for a model in float32 on a CPU, by their names.
+def compile_model(
+    model: EncoderDecoder | DecoderOnly, own_products: bool | None = None
+) -> tuple[dict[str, bytes], bool]:
+    """The libraries for a model in float32 on a CPU by their names, and whether its matrices are in panels there.
 
     Args:
         model: What is compiled.
-        own_products: Whether matrices are multiplied by products.cpp, which is in the library of the step then, or by
-            torch. None takes what is faster on this machine.
+        own_products: Whether matrices are multiplied by products.cpp, or by torch. None takes what is faster on this
+            machine.
 
     Raises:
         ValueError: if there is no C++ compiler, or it fails.
     """
     _check_compiler()
     with TemporaryDirectory() as folder:
-        panel = _panel(model, Path(folder), own_products)
+        native = _built(Path(folder))
+        panel = _panel(model, native, own_products)
         products = None if panel is None else Path(folder)
         libraries = {
-            STEP: _library(TargetStep(model, panel), step_example(model), (tuple(_step_sizes(model)),), products)
+            NATIVE: native.read_bytes(),
+            STEP: _library(TargetStep(model, panel), step_example(model), (tuple(_step_sizes(model)),), products),
         }
         if isinstance(model, EncoderDecoder):
             sizes = (tuple(_reader_sizes()),)
             libraries[READER] = _library(SourceReader(model, panel), reader_example(model), sizes, products)
-    return libraries
+    return libraries, panel is not None
 
 
-def _panel(model: EncoderDecoder | DecoderOnly, folder: Path, own_products: bool | None) -> int | None:
-    """Rows of a matrix in a panel of products.cpp, which is built in `folder`; None if torch multiplies.
+def _built(folder: Path) -> Path:
+    """The library of the package's own C++, built in `folder`.
 
     Raises:
         ValueError: if the compiler fails.
     """
-    from torch._inductor import config
     from torch._inductor.exc import CppCompileError
 
-    # of torch 2.7 and later
-    if own_products is False or not hasattr(config.aot_inductor, "custom_ops_to_c_shims"):
-        return None
     try:
-        products = build_products(folder)
+        return build(folder)
     except CppCompileError as problem:
         raise _not_compiled(_said_by(problem)) from problem
     except (OSError, CalledProcessError) as problem:
         raise _not_compiled(f"`ar`, which comes with a compiler, failed: {problem}") from problem
-    inner = next(model.decoder.blocks()).feed_forward.inner
+
+
+def _panel(model: EncoderDecoder | DecoderOnly, native: Path, own_products: bool | None) -> int | None:
+    """Rows of a matrix in a panel of products.cpp; None if torch multiplies."""
+    from torch._inductor import config
+
+    # of torch 2.7 and later
+    if own_products is False or not hasattr(config.aot_inductor, "custom_ops_to_c_shims"):
+        return None
+    products, inner = Products(native), next(model.decoder.blocks()).feed_forward.inner
     if own_products is None and not faster_than_torch(products, inner.in_features, inner.out_features):
         return None
     return products.panel
@@ -134,9 +144,7 @@ def _reader_sizes() -> SourceInputs:
     return SourceInputs(pieces=some, positions=some, place_of=some, piece_at=both, valid=both)
 
 
-def _library(
-    module: nn.Module, example: tuple[Tensor, ...], sizes: tuple[Any, ...], products: Path | None
-) -> bytes:
+def _library(module: nn.Module, example: tuple[Tensor, ...], sizes: tuple[Any, ...], products: Path | None) -> bytes:
     """The shared library of a module; `products` is the folder of the static library that it needs, if any.
 
     Raises:

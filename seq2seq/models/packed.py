@@ -8,6 +8,7 @@ is its slow twin.
 import ctypes
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -18,11 +19,7 @@ from seq2seq.shapes import Float, Int, Tensor
 SYMBOL = "aoti_torch_cpu_packed_product"
 """The operator's name in compiled code, as torch makes it."""
 
-_OPERATORS = torch.library.Library("seq2seq", "FRAGMENT")
-_OPERATORS.define("packed_product(Tensor x, Tensor panels, Tensor bias, int width) -> Tensor")
 
-
-@torch.library.impl(_OPERATORS, "packed_product", "CPU")
 def _packed_product(
     x: Float[Tensor, "R K"], panels: Float[Tensor, "P K W"], bias: Float[Tensor, " PW"], width: int
 ) -> Float[Tensor, "R N"]:
@@ -30,9 +27,16 @@ def _packed_product(
     return product[:, :width].contiguous()
 
 
-@torch.library.register_fake("seq2seq::packed_product", lib=_OPERATORS)
 def _its_shape(x: Tensor, panels: Tensor, bias: Tensor, width: int) -> Tensor:
     return x.new_empty(x.shape[0], width)
+
+
+_library: Any = torch.library.Library
+_OPERATORS = _library("seq2seq", "FRAGMENT")
+_OPERATORS.define("packed_product(Tensor x, Tensor panels, Tensor bias, int width) -> Tensor")
+_OPERATORS.impl("packed_product", _packed_product, "CPU")
+_register_fake: Any = torch.library.register_fake
+_register_fake("seq2seq::packed_product", _its_shape, lib=_OPERATORS)
 
 
 def operator() -> torch._ops.OpOverload:
@@ -77,7 +81,7 @@ class PackedLinear(nn.Module):
     def forward(self, x: Float[Tensor, "*rows K"]) -> Float[Tensor, "*rows N"]:
         """x W^T + b."""
         product: Tensor = operator()(x.flatten(0, -2), self.panels, self.bias, self.width)
-        return product.unflatten(0, x.shape[:-1])
+        return product.view(*x.shape[:-1], self.width)
 
 
 class Products:
@@ -128,8 +132,8 @@ class PackedProjection:
 
     def __call__(self, hidden: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
         """The logits."""
-        rows = hidden.flatten(0, -2)
-        return self._products(rows, self._panels, self._added, len(self._weight)).unflatten(0, hidden.shape[:-1])
+        logits = self._products(hidden.flatten(0, -2), self._panels, self._added, len(self._weight))
+        return logits.view(*hidden.shape[:-1], len(self._weight))
 
     def only(self, pieces: Int[Tensor, " n"]) -> "PackedProjection":
         """The projection onto some pieces alone, in their order."""

@@ -1,6 +1,5 @@
-"""Building products.cpp where a model is compiled, and finding out whether its products are faster there than torch's.
-
-They are by far on processors that torch's library of matrix products was not made for, and with few rows on others.
+"""Building the package's own C++ where a model is compiled, and finding out whether products.cpp is faster there than
+torch, as it is by far on processors that torch's library of matrix products was not made for.
 """
 
 import math
@@ -18,7 +17,7 @@ from seq2seq.shapes import Tensor
 NAME = "seq2seq_products"
 """Of the static library, for the linker."""
 
-_SOURCE = Path(__file__).parent / "products.cpp"
+_PRODUCTS, _RANKING = (Path(__file__).parent / name for name in ("products.cpp", "ranking.cpp"))
 _ROWS = (1, 5, 64, 320)
 """Numbers of rows that are tried: one line alone, by greedy search and by beam search, and batches of 64 of them."""
 _TRIES = 9
@@ -26,8 +25,9 @@ _SECONDS = 0.002
 """How long a try takes at least."""
 
 
-def build_products(folder: Path) -> Products:
-    """Compile products.cpp into a static library in `folder`, and a shared one, whose functions are returned.
+def build(folder: Path) -> Path:
+    """Compile products.cpp into a static library in `folder`, and with ranking.cpp into a shared one, whose path is
+    returned.
 
     Raises:
         torch._inductor.exc.CppCompileError: if the compiler fails.
@@ -40,17 +40,17 @@ def build_products(folder: Path) -> Products:
     object_file, shared = (
         CppBuilder(
             name=NAME,
-            sources=[str(source)],
+            sources=[str(source) for source in sources],
             output_dir=str(folder),
             BuildOption=CppTorchOptions(vec_isa=pick_vec_isa(), compile_only=compile_only, extra_flags=flags),
         )
-        for source, compile_only in ((_SOURCE, True), (folder / f"{NAME}.o", False))
+        for sources, compile_only in (([_PRODUCTS], True), ([folder / f"{NAME}.o", _RANKING], False))
     )
     object_file.build()
     shared.build()
     archive = ["ar", "rcs", str(folder / f"lib{NAME}.a"), object_file.get_target_file_path()]
     subprocess.run(archive, check=True, capture_output=True)
-    return Products(Path(shared.get_target_file_path()))
+    return Path(shared.get_target_file_path())
 
 
 def faster_than_torch(products: Products, depth: int, width: int) -> bool:

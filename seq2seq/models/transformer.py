@@ -15,6 +15,7 @@ from seq2seq.models.stack import Execution, Stack
 from seq2seq.nn.cache import CausalState, DecoderState
 from seq2seq.nn.embedding import Mixture
 from seq2seq.nn.pool import PooledState
+from seq2seq.search.step import Ranking
 from seq2seq.shapes import Bool, Float, Int, Tensor
 
 
@@ -66,6 +67,7 @@ class Transformer(nn.Module, ABC):
         output_bias: [V], added to the logits; None without.
         execution: How it computes in training; set by `execute`.
         projection: What gives logits in the place of `output` and its bias, rounded; None as long as these do.
+        ranking: Ranks pieces for a beam search; set where a model only decodes, and that is faster.
         estimated: Finds the best pieces without all logits; set where a model only decodes, and that is faster.
         compiled: Decodes in the place of the modules; set where a model only decodes. What it begins with is a state
             of its own, which `step` gives back to it.
@@ -78,6 +80,7 @@ class Transformer(nn.Module, ABC):
     output_bias: nn.Parameter | None
     execution: Execution = Execution()
     projection: Projection | None
+    ranking: Ranking | None = None
     estimated: EstimatedProjection | None = None
     compiled: "Compiled | None" = None
 

@@ -14,6 +14,7 @@ from seq2seq.search.progress import Bonus, Progress
 from seq2seq.search.rules import Rows, Rule, build_rules
 from seq2seq.search.step import (
     EstimateFunction,
+    Ranking,
     Scores,
     State,
     StepFunction,
@@ -42,6 +43,7 @@ def beam_search(
     stop: StopTest | None = None,
     scored: bool = True,
     estimate: EstimateFunction[State] | None = None,
+    ranking: Ranking | None = None,
     device: torch.device | str,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of each sentence, best score first, all of them ended.
@@ -72,6 +74,7 @@ def beam_search(
         stop: Ends further hypotheses.
         scored: Whether log-probabilities are wanted of a beam of 1, which finds its way without them (see `grow`).
         estimate: For a beam of 1, as in `greedy`.
+        ranking: For larger beams: ranks pieces in the place of torch and NumPy.
         device: Where `step` expects its tokens.
 
     Raises:
@@ -96,7 +99,7 @@ def beam_search(
             device=device,
         )
         return [[best] for best in only]
-    search = _Search(limits, beam_size, n_best, penalty, patience, identity, progress, bonus, stop)
+    search = _Search(limits, beam_size, n_best, penalty, patience, identity, progress, bonus, stop, ranking)
     device = torch.device(device)
     rules = [*build_rules(limits, device), *rules]
     if progress is not None:
@@ -105,7 +108,9 @@ def beam_search(
     tokens = limits.first_tokens(device)
     while len(live.sentences):
         rows = live.as_rows()
-        scores, state = next_scores(step, tokens, state, rows=rows, rules=rules, edits=edits, limits=limits)
+        scores, state = next_scores(
+            step, tokens, state, rows=rows, rules=rules, edits=edits, limits=limits, ranking=ranking
+        )
         live, moves = search.advance(live, rows, scores, state)
         if moves is not None:
             state = state.select(*moves)
@@ -171,10 +176,12 @@ class _Search:
         progress: Progress | None,
         bonus: Bonus | None,
         stop: StopTest | None,
+        ranking: Ranking | None,
     ) -> None:
         self._limits, self._penalty, self._stop = limits, penalty, stop
         self._beam_size, self._patience = beam_size, patience
         self._progress, self._bonus = progress, bonus
+        self._top = top_pieces if ranking is None else ranking.top
         self.pools = [FinishedPool(n_best, identity) for _ in range(len(limits))]
         self._num_finished = np.zeros(len(limits), dtype=np.int64)
         self._shortest, self._longest = np.array(limits.shortest), np.array(limits.max_lengths)
@@ -182,7 +189,7 @@ class _Search:
 
     def advance(self, live: _Live, rows: Rows, scores: Scores, state: object) -> tuple[_Live, Moves | None]:
         """The live hypotheses after one more piece, and how the state's rows follow; None if they need not move."""
-        pieces = top_pieces(scores.logits, self._num_looked_at)
+        pieces = self._top(scores.logits, self._num_looked_at)
         if self._progress is not None:
             pieces = with_wanted(pieces, self._progress.wanted(rows))
         values = scores.log_probs(np.maximum(pieces, 0))

@@ -64,6 +64,26 @@ EstimateFunction = Callable[[Int[Tensor, "R 1"], State], tuple[Estimates | Tenso
 """As a `StepFunction`, but gives estimates, or logits where it has none."""
 
 
+@runtime_checkable
+class Ranking(Protocol):
+    """What a beam search asks of rows of logits. Without one they are asked of torch and NumPy, on any device."""
+
+    def norm(self, logits: Float[Tensor, "R V"]) -> Float[np.ndarray, "R 1"]:
+        """The logarithm of the sum of exponentials of each row.
+
+        Raises:
+            ValueError: if it is NaN.
+        """
+        ...
+
+    def top(self, logits: Float[Tensor, "R V"], count: int) -> Int[np.ndarray, "R n"]:
+        """The `count` best pieces of each row (all, if there are fewer), best first; of equally good ones the lower id.
+
+        Where fewer pieces are above -inf, the rest are any others.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Scores:
     """What the pieces after every row are worth. Log-probabilities are worked out only for those that are asked for.
@@ -131,6 +151,7 @@ def next_scores(
     rules: Sequence[Rule],
     edits: Sequence[Rule] = (),
     limits: SearchLimits,
+    ranking: Ranking | None = None,
 ) -> tuple[Scores, State]:
     """What every row's next piece is worth, and the new state.
 
@@ -142,10 +163,11 @@ def next_scores(
     """
     logits, state = step(tokens, state)
     logits = in_floats(logits, limits)
-    own, own_norm = (logits.clone(), _norm(logits)) if edits else (None, None)
+    norm_of = _norm if ranking is None else ranking.norm
+    own, own_norm = (logits.clone(), norm_of(logits)) if edits else (None, None)
     for edit in edits:
         edit(rows, logits)
-    norm = _norm(logits)
+    norm = norm_of(logits)
     for rule in rules:
         rule(rows, logits)
     return Scores(logits, norm, own, own_norm), state

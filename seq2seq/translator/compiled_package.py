@@ -3,6 +3,7 @@
 bundle/compiled/compiled.json    what the code was compiled for, and the checksums of all files
 bundle/compiled/step.so          a decode step
 bundle/compiled/reader.so        the encoder; not for a decoder-only model
+bundle/compiled/native.so        the package's own C++: products of matrices, ranking of pieces
 
 Such code runs with the rights of the process, so it is loaded only where that has been asked for.
 """
@@ -16,12 +17,13 @@ import torch
 
 from seq2seq.bundle import WEIGHTS_FILE, Bundle, is_bundle, write_bundle
 from seq2seq.config import Compute, DecodeConfig, Task
-from seq2seq.models.ahead import INTERFACE, READER, STEP
+from seq2seq.models.ahead import INTERFACE, NATIVE, READER, STEP
 from seq2seq.models.compiled import CompiledSteps
 from seq2seq.models.decoder_only import DecoderOnly
 from seq2seq.models.decoding import without_zeros
 from seq2seq.models.encoder_decoder import EncoderDecoder
 from seq2seq.models.native_function import NativeFunction
+from seq2seq.models.native_ranking import NativeRanking
 from seq2seq.models.packed import PackedProjection, Products
 from seq2seq.text.new_folder import new_folder
 from seq2seq.translator.checksums import file_checksum
@@ -58,7 +60,8 @@ def save_compiled(bundle: Bundle, path: str | Path) -> None:
         write_bundle(bundle, scratch)
         folder = scratch / FOLDER
         folder.mkdir()
-        for name, library in compile_model(model).items():
+        libraries, packed = compile_model(model)
+        for name, library in libraries.items():
             (folder / name).write_bytes(library)
         index = {
             "interface": INTERFACE,
@@ -66,6 +69,7 @@ def save_compiled(bundle: Bundle, path: str | Path) -> None:
             "machine": platform.machine(),
             "cpu": sorted(_cpu_features()),
             "weights": file_checksum(scratch / WEIGHTS_FILE),
+            "packed": packed,
             "files": {file.name: file_checksum(file) for file in sorted(folder.iterdir())},
         }
         (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
@@ -104,7 +108,7 @@ def use_compiled(bundle: Bundle, path: str | Path) -> None:
         compiled_for = index["torch"], index["machine"], frozenset(index["cpu"]), index["weights"]
         files: dict[str, str] = dict(index["files"])
         interface = index.get("interface", 1)
-        missing = sorted({STEP, *([READER] if isinstance(bundle.model, EncoderDecoder) else [])} - files.keys())
+        missing = sorted({STEP, NATIVE, *([READER] if isinstance(bundle.model, EncoderDecoder) else [])} - files.keys())
         damaged = missing or [name for name, checksum in files.items() if file_checksum(folder / name) != checksum]
     except (OSError, ValueError, KeyError, TypeError) as problem:
         raise ValueError(f"{folder} is damaged ({problem!r}); {remedy} anew") from problem
@@ -126,11 +130,10 @@ def use_compiled(bundle: Bundle, path: str | Path) -> None:
     step = NativeFunction(folder / STEP, num_outputs=2, at_once=at_once)
     reader = NativeFunction(folder / READER, num_outputs=1, at_once=at_once) if READER in files else None
     model.compiled = CompiledSteps(model, step, reader)
-    try:
-        products = Products(folder / STEP)
-    except AttributeError:
-        return  # torch's are faster on this machine
-    model.projection = PackedProjection(products, model.output.detach(), without_zeros(model.output_bias))
+    model.ranking = NativeRanking(folder / NATIVE)
+    if index.get("packed"):  # otherwise torch is faster on this machine
+        bias = without_zeros(model.output_bias)
+        model.projection = PackedProjection(Products(folder / NATIVE), model.output.detach(), bias)
 
 
 def check_compiled(device: str | torch.device, compute: Compute, decode: DecodeConfig | None) -> None:

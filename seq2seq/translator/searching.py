@@ -78,6 +78,7 @@ def search(
             bonus=rules.bonus if rules.bonus is None or narrow is None else of_model(rules.bonus),
             scored=scored,
             estimate=estimate,
+            ranking=model.ranking if isinstance(model, Transformer) else None,
             device=device,
         )
     return [
