@@ -105,10 +105,10 @@ class Translator(LineTranslator):
             ValueError: if its parts do not fit together, bundles do not fit each other, there is no such device, this
                 machine does not compute so, or compiled code is missing, not for this machine or not for the options.
         """
-        check_machine(compute)
         if compiled:
             check_compiled(device, compute, decode)
             device = "cpu"
+        check_machine(compute)
         if torch.device(find_device(device)).type == "cpu":
             keep_freed_memory(threads=True)
         paths = [path] if isinstance(path, (str, Path)) else path

@@ -52,10 +52,11 @@ def single_model(request, families, scrambled):
     return scrambled(families(request.param))
 
 
+@pytest.mark.parametrize("panel", [None, 16])
 @pytest.mark.parametrize("left", [False, True])
-def test_the_reader_gives_keys_and_values_of_the_source_in_every_layer(pair_model, left):
+def test_the_reader_gives_keys_and_values_of_the_source_in_every_layer(pair_model, left, panel):
     model, valid = pair_model, VALID.flip(1) if left else VALID
-    found = SourceReader(model)(*packed_source(model, SRC, valid))
+    found = SourceReader(model, panel)(*packed_source(model, SRC, valid))
     wanted = model.start(SRC, valid).source
     assert found.shape == wanted.shape
     real = valid[None, None, :, :, None, None].expand_as(wanted)
@@ -69,7 +70,8 @@ def test_padding_changes_nothing_that_the_reader_says_of_real_positions(pair_mod
     torch.testing.assert_close(together[:, :, 1:2, :3], alone, **CLOSE)
 
 
-def test_a_step_is_the_modules_step_for_rows_of_sentences_in_any_order(pair_model):
+@pytest.mark.parametrize("panel", [None, 16])
+def test_a_step_is_the_modules_step_for_rows_of_sentences_in_any_order(pair_model, panel):
     model, sentence_at, fed = pair_model, torch.tensor(ROWS), drawn(len(ROWS), T)
     seen, _ = past(model, SRC[sentence_at], VALID[sentence_at], fed)
     pool, entries = scattered(seen)
@@ -86,12 +88,13 @@ def test_a_step_is_the_modules_step_for_rows_of_sentences_in_any_order(pair_mode
         source=source,
         source_valid=VALID,
     )
-    hidden, added = TargetStep(model)(*given)
+    hidden, added = TargetStep(model, panel)(*given)
     torch.testing.assert_close(hidden, wanted, **CLOSE)
     torch.testing.assert_close(added, state.history.cache.buffer[:, :, :, T], **CLOSE)
 
 
-def test_a_step_after_a_padded_source_in_a_row_is_the_modules_step(single_model):
+@pytest.mark.parametrize("panel", [None, 16])
+def test_a_step_after_a_padded_source_in_a_row_is_the_modules_step(single_model, panel):
     model, sentence_at, fed = single_model, torch.tensor(ROWS[:3]), drawn(3, 1)
     src, valid = SRC[sentence_at], VALID[sentence_at]
     seen, state = past(model, src, valid, fed)
@@ -111,7 +114,7 @@ def test_a_step_after_a_padded_source_in_a_row_is_the_modules_step(single_model)
         source=pool.new_empty(0),
         source_valid=none.bool(),
     )
-    hidden, added = TargetStep(model)(*given)
+    hidden, added = TargetStep(model, panel)(*given)
     torch.testing.assert_close(hidden, wanted, **CLOSE)
     torch.testing.assert_close(added, state.history.cache.buffer[:, :, :, S], **CLOSE)
 

@@ -21,14 +21,18 @@ from seq2seq.cli.doctor import choose
 from seq2seq.config import Compute, DecodeConfig
 from seq2seq.corpus.shortlist import Shortlist
 from seq2seq.models import build_model
-from seq2seq.models.ahead import READER, STEP, SourceReader, TargetStep
+from seq2seq.models.ahead import NATIVE, READER, STEP, SourceReader, TargetStep
+from seq2seq.models.decoding import TurnedProjection
 from seq2seq.models.native_function import NativeFunction
+from seq2seq.models.packed import Products, operator
+from seq2seq.search import step
 from seq2seq.search.agreement import Outcome, examine
 from seq2seq.translator import Request, Translator
 from seq2seq.translator.compiled_package import is_compiled, save_compiled
 
 LINES = ["ant bee cat läuft.", "", "owl", "dog elk fox gnu hen und der pig!", "\u200b", "17 ram yak die das 3?"]
 SAID = "seq2seq.translator.compiled_package"
+PANEL = 8
 
 
 class Uncompiled(NativeFunction):
@@ -39,20 +43,50 @@ class Uncompiled(NativeFunction):
         assert at_once >= 1
         assert num_outputs == {STEP: 2, READER: 1}[path.name]
         model = load_bundle(path.parent.parent).model
-        self.module = TargetStep(model) if path.name == STEP else SourceReader(model)
+        self.module = TargetStep(model, PANEL) if path.name == STEP else SourceReader(model, PANEL)
 
     def __call__(self, *tensors):
         found = self.module(*tensors)
         return list(found) if isinstance(found, tuple) else [found]
 
 
+class PythonProducts(Products):
+    """What products.cpp in the library at `path` would give."""
+
+    def __init__(self, path):
+        assert path.name == NATIVE
+        assert path.is_file()
+        self.panel = PANEL
+
+    def __call__(self, x, panels, bias, width):
+        return operator()(x, panels, bias, width)
+
+
+class PythonRanking:
+    """What ranking.cpp would give."""
+
+    def __init__(self, path):
+        assert path.name == NATIVE
+        assert path.is_file()
+
+    def norm(self, logits):
+        return step._norm(logits)
+
+    def top(self, logits, count):
+        return step.top_pieces(logits, count)
+
+
 def without_compiling(changes):
     """Bundles are compiled into files of a few bytes, in whose place Python is called."""
     changes.setattr(f"{SAID}.NativeFunction", Uncompiled)
-    changes.setattr(
-        "seq2seq.models.compilation.compile_model",
-        lambda model: {STEP: b"a step"} | ({READER: b"a reader"} if hasattr(model, "encoder") else {}),
-    )
+    changes.setattr(f"{SAID}.Products", PythonProducts)
+    changes.setattr(f"{SAID}.NativeRanking", PythonRanking)
+
+    def compile_model(model):
+        readers = {READER: b"a reader"} if hasattr(model, "encoder") else {}
+        return {NATIVE: b"functions", STEP: b"a step"} | readers, True
+
+    changes.setattr("seq2seq.models.compilation.compile_model", compile_model)
 
 
 @pytest.fixture
@@ -106,8 +140,8 @@ def test_the_folder_is_a_bundle_that_says_what_it_was_compiled_for(package, tiny
     assert not is_compiled(tiny_bundle_folder)
     index = index_of(package)
     assert (index["torch"], index["machine"]) == (torch.__version__, platform.machine())
-    assert index["files"].keys() == {STEP, READER}
-    assert sorted(file.name for file in (package / "compiled").iterdir()) == sorted([STEP, READER, "compiled.json"])
+    assert index["files"].keys() == {NATIVE, STEP, READER}
+    assert {file.name for file in (package / "compiled").iterdir()} == {NATIVE, STEP, READER, "compiled.json"}
     wanted = load_bundle(tiny_bundle_folder).model.state_dict()
     found = load_bundle(package).model
     assert all(torch.equal(weight, wanted[name]) for name, weight in found.state_dict().items())
@@ -150,6 +184,21 @@ def test_prefixes_and_phrases_are_those_of_the_modules(package):
     )
 
 
+def test_matrices_in_panels_and_the_ranking_are_what_decodes(package, monkeypatch):
+    translator = Translator.load(package, "cpu", compiled=True)
+    monkeypatch.setattr("seq2seq.models.decoding.TurnedProjection.__call__", None)
+    monkeypatch.setattr("seq2seq.search.step._topk", None)
+    translator.model.ranking.top = lambda logits, count: logits.topk(count).indices.numpy()
+    assert len(translator.translate(LINES, DECODES["beam"])) == len(LINES)
+
+
+def test_where_torch_multiplies_the_projection_is_torchs(package):
+    with_index(package, packed=False)
+    model = Translator.load(package, "cpu", compiled=True).model
+    assert isinstance(model.projection, TurnedProjection)
+    assert isinstance(model.ranking, PythonRanking)
+
+
 def test_an_ensemble_decodes_by_the_code_of_each(package):
     found, wanted = (Translator.load([package, package], "cpu", compiled=how) for how in (True, False))
     assert all(member.compiled is not None for member in found.model.members)
@@ -190,7 +239,7 @@ def test_a_decoder_only_model_has_no_reader(python, families, scrambled, tiny_bu
     model = build_model(config, tokenizer.vocab_size, tokenizer.vocab_size).eval()
     bundle = dataclasses.replace(tiny_bundle, model=model, model_config=config)
     save_compiled(bundle, tmp_path / "alone")
-    assert index_of(tmp_path / "alone")["files"].keys() == {STEP}
+    assert index_of(tmp_path / "alone")["files"].keys() == {NATIVE, STEP}
     for decode in (DECODES["greedy"], DECODES["beam"]):
         assert_same(
             answers(tmp_path / "alone", decode, compiled=True), answers(tmp_path / "alone", decode, compiled=False)
@@ -209,14 +258,14 @@ def test_a_bundle_without_compiled_code_is_refused(tiny_bundle_folder):
     )
 
 
-@pytest.mark.parametrize("name", [STEP, READER])
+@pytest.mark.parametrize("name", [NATIVE, STEP, READER])
 def test_a_file_that_has_changed_is_refused_before_it_is_loaded(package, name):
     with (package / "compiled" / name).open("ab") as file:
         file.write(b"x")
     refused(package, rf"compiled/{name} is not the file that was compiled; make it with .* --to aoti` anew")
 
 
-@pytest.mark.parametrize("name", [STEP, READER])
+@pytest.mark.parametrize("name", [NATIVE, STEP, READER])
 def test_a_file_that_is_not_there_or_not_told_of_is_refused(package, name):
     files = index_of(package)["files"]
     with_index(package, files={other: checksum for other, checksum in files.items() if other != name})
@@ -237,7 +286,7 @@ def test_code_for_another_version_of_torch_is_refused(package):
     refused(package, r"was compiled for torch 1\.13\.0, this is torch .*; make it with .* --to aoti` anew")
 
 
-@pytest.mark.parametrize("number", [1, None, "2"])
+@pytest.mark.parametrize("number", [1, 2, None, "3"])
 def test_code_of_another_version_of_this_package_is_refused(package, number):
     index = {**index_of(package), "interface": number}
     if number is None:  # as the first version wrote it
