@@ -6,6 +6,7 @@ Compiling takes most of a minute, so these are no default tests; every change ha
 
 import dataclasses
 import fcntl
+import json
 import os
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch._inductor
 from typer.testing import CliRunner
 
 from seq2seq.bundle import load_bundle, save_bundle
@@ -23,7 +25,8 @@ from seq2seq.cli.app import app
 from seq2seq.config import Architecture, DecodeConfig, LongLines, ModelConfig, NormPlacement, PositionKind, Tying
 from seq2seq.corpus.shortlist import Shortlist
 from seq2seq.models import build_model
-from seq2seq.models.ahead import READER, STEP, SourceReader, StepInputs, TargetStep, told_by_positions
+from seq2seq.models.ahead import NATIVE, READER, STEP, SourceReader, StepInputs, TargetStep, told_by_positions
+from seq2seq.models.compilation import compile_model
 from seq2seq.models.compiled import packed_source
 from seq2seq.models.native_function import NativeFunction
 from seq2seq.text.lines import read_lines, write_lines
@@ -149,7 +152,7 @@ def test_the_command_writes_a_bundle_with_libraries_and_says_how_to_use_it(pair)
     assert written.startswith("written  a bundle with compiled code: ")
     assert after == f"next     seq2seq translate {pair.folder} INPUT -o OUTPUT --backend aoti"
     files = sorted(file.name for file in (pair.folder / "compiled").iterdir())
-    assert files == ["compiled.json", READER, STEP]
+    assert files == ["compiled.json", NATIVE, READER, STEP]
     wanted = load_bundle(pair.plain).model.state_dict()
     assert all(
         torch.equal(weight, wanted[name]) for name, weight in load_bundle(pair.folder).model.state_dict().items()
@@ -253,6 +256,23 @@ def test_compiled_code_takes_any_sizes(pair, sizes):
     packed = packed_source(model, torch.randint(3, 61, (sentences, length)), given.source_valid)
     (source,) = NativeFunction(pair.folder / "compiled" / READER, num_outputs=1, at_once=1)(*packed)
     torch.testing.assert_close(source, SourceReader(model)(*packed), rtol=1e-5, atol=1e-5)
+
+
+def test_matrices_in_panels_and_as_torch_has_them_give_the_same(pair, tmp_path):
+    packed = json.loads((pair.folder / "compiled" / "compiled.json").read_text(encoding="utf-8"))["packed"]
+    model = load_bundle(pair.plain).model
+    with torch._inductor.config.patch({"cpp.vec_isa_ok": True}):
+        libraries, now_packed = compile_model(model, own_products=not packed)
+    assert now_packed is not packed  # what is faster on this machine is what the command has taken
+    for name in (STEP, READER):
+        (tmp_path / name).write_bytes(libraries[name])
+    for sizes in SIZES:
+        given = step_inputs(model, *sizes)
+        found = NativeFunction(tmp_path / STEP, num_outputs=2, at_once=1)(*given)
+        torch.testing.assert_close(found, list(TargetStep(model)(*given)), rtol=1e-5, atol=1e-5)
+    padded = packed_source(model, torch.randint(3, 61, given.source_valid.shape), given.source_valid)
+    (source,) = NativeFunction(tmp_path / READER, num_outputs=1, at_once=1)(*padded)
+    torch.testing.assert_close(source, SourceReader(model)(*padded), rtol=1e-5, atol=1e-5)
 
 
 def resident():
