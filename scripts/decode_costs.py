@@ -2,8 +2,8 @@
 
 import statistics
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -12,6 +12,8 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from seq2seq.config import Architecture, DecodeConfig, ModelConfig
 from seq2seq.models.native_function import NativeFunction
+from seq2seq.models.native_ranking import NativeRanking
+from seq2seq.models.packed import Products
 from seq2seq.translator import Translator
 from seq2seq.translator.compiled_package import is_compiled
 
@@ -117,8 +119,10 @@ _KINDS = {
 
 def kind_of(name: str) -> str:
     """What an operator of the profiler does in a search."""
-    if is_product(name):
+    if is_product(name) or name == PROJECTION:
         return "matrix_products"
+    if name == RANKING:
+        return "selection"
     if is_attention(name):
         return "attention"
     if name == COMPILED:
@@ -128,23 +132,38 @@ def kind_of(name: str) -> str:
 
 
 COMPILED = "compiled_code"
-"""All that is compiled ahead of time, products among it, of which the profiler does not see the parts."""
+"""What torch has compiled ahead of time, products among it, of which the profiler does not see the parts."""
+
+PROJECTION, RANKING = "seq2seq::packed_product", "seq2seq::ranking"
+"""The package's own C++, called from Python."""
+
+_NATIVE: tuple[tuple[type, str, str], ...] = (
+    (NativeFunction, "__call__", COMPILED),
+    (Products, "__call__", PROJECTION),
+    (NativeRanking, "norm", RANKING),
+    (NativeRanking, "top", RANKING),
+)
 
 
 @contextmanager
-def _compiled_code_named() -> Iterator[None]:
-    """Have the profiler see calls of compiled code."""
-    call = NativeFunction.__call__
-
-    def named(function: NativeFunction, *tensors: torch.Tensor) -> list[torch.Tensor]:
-        with record_function(COMPILED):
-            return call(function, *tensors)
-
-    NativeFunction.__call__ = named  # type: ignore[method-assign]
-    try:
+def _native_code_named() -> Iterator[None]:
+    """Have the profiler see calls of native code."""
+    with ExitStack() as stack:
+        for kind, method, name in _NATIVE:
+            before = getattr(kind, method)
+            setattr(kind, method, _named(before, name))
+            stack.callback(setattr, kind, method, before)
         yield
-    finally:
-        NativeFunction.__call__ = call  # type: ignore[method-assign]
+
+
+def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """The same function, seen by the profiler."""
+
+    def named(*arguments: Any) -> Any:
+        with record_function(name):
+            return function(*arguments)
+
+    return named
 
 
 def decode_profile(bundle: str, lines: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
@@ -165,7 +184,7 @@ def decode_profile(bundle: str, lines: Sequence[str], options: dict[str, Any]) -
     started = time.perf_counter()
     translator.translate(lines, decode)
     plain = time.perf_counter() - started
-    with profile(activities=[ProfilerActivity.CPU]) as profiler, _compiled_code_named():
+    with profile(activities=[ProfilerActivity.CPU]) as profiler, _native_code_named():
         started = time.perf_counter()
         translator.translate(lines, decode)
         seconds = time.perf_counter() - started

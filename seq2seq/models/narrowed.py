@@ -14,8 +14,8 @@ ModelState = State | EnsembleState
 FOREIGN = -45.0
 """Added to the logits of pieces that are in the batch for other sentences' sake.
 
-They weigh nothing then (e^-45 is below the precision of float64), and exponentials are not slow, as they are where they
-give 0 or nearly so: ten times as slow. The search has to forbid these pieces besides: `Narrowed.forbidden`.
+They weigh nothing then (e^-45 is below the precision of float64), and torch's exponentials are not slow, as they are
+where they give 0 or nearly so: ten times as slow. The search has to forbid these pieces besides: `Narrowed.forbidden`.
 """
 
 
@@ -51,9 +51,11 @@ class Narrowed:
     Args:
         model: What predicts.
         allowed: For each sentence of the batch, and each piece of the vocabulary, whether it may choose that.
+        forbids: Whether logits of pieces that are there for other sentences' sake are -inf, and the search need not
+            forbid them; for searches that do not exponentiate logits, or not by torch.
     """
 
-    def __init__(self, model: Transformer | Ensemble, allowed: Bool[Tensor, "B V"]) -> None:
+    def __init__(self, model: Transformer | Ensemble, allowed: Bool[Tensor, "B V"], *, forbids: bool = False) -> None:
         self._model = model
         device = model.output.device
         pieces = allowed.any(0).nonzero()[:, 0]
@@ -61,10 +63,11 @@ class Narrowed:
         """Ids, ascending."""
         self._ids = pieces.to(device)
         foreign = ~allowed[:, pieces]
-        self.forbidden = foreign.to(device) if bool(foreign.any()) else None
+        apart = foreign.to(device) if bool(foreign.any()) else None
+        self.forbidden = None if forbids else apart
         """[B, n], the pieces that a search must not let a sentence have; None if there are none."""
         self._projections = [
-            _projection(member, self._ids, self.forbidden)
+            _projection(member, self._ids, apart, forbids)
             for member in (model.members if isinstance(model, Ensemble) else [model])
         ]
 
@@ -94,10 +97,14 @@ Projection = Callable[[Float[Tensor, "R D"], Int[Tensor, " R"]], Float[Tensor, "
 """Logits of the pieces from the output of the last layer and the sentence that each row belongs to."""
 
 
-def _projection(model: Transformer, pieces: Int[Tensor, " n"], forbidden: Bool[Tensor, "B n"] | None) -> Projection:
+def _projection(
+    model: Transformer, pieces: Int[Tensor, " n"], foreign: Bool[Tensor, "B n"] | None, forbids: bool
+) -> Projection:
     """The projection of one model onto these pieces."""
     project = model.projected_onto(pieces)
-    if forbidden is None:
+    if foreign is None:
         return lambda hidden, owners: project(hidden)
-    added = FOREIGN * forbidden.to(model.output.dtype)
+    if forbids:
+        return lambda hidden, owners: project(hidden).masked_fill_(foreign.index_select(0, owners), -torch.inf)
+    added = FOREIGN * foreign.to(model.output.dtype)
     return lambda hidden, owners: project(hidden).add_(added.index_select(0, owners))

@@ -42,7 +42,7 @@ def search(
     Raises:
         ValueError: if a shortlist is asked for, but the bundle has none, or a part has no possible hypothesis.
     """
-    narrow = narrowed(model, bundle, parts) if decode.shortlist else None
+    narrow = narrowed(model, bundle, parts, forbids=_forbids(model, decode, scored)) if decode.shortlist else None
     vocabulary = Vocabulary() if narrow is None else Vocabulary(narrow.pieces)
     device = model.output.device
     # each kind of model has its own kind of state
@@ -85,6 +85,13 @@ def search(
         [replace(one, ids=vocabulary.ids(one.ids), hit_limit=one.hit_limit and not part.forced) for one in found]
         for part, found in zip(parts, hypotheses, strict=True)
     ]
+
+
+def _forbids(model: Transformer | Ensemble, decode: DecodeConfig, scored: bool) -> bool:
+    """Whether a narrowed model may give -inf: where no norm is taken, or not by torch, to which that is slow."""
+    if decode.draws or not isinstance(model, Transformer):
+        return False
+    return model.ranking is not None if decode.beam_size > 1 else not scored
 
 
 def _drawn(

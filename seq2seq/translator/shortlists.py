@@ -15,13 +15,16 @@ from seq2seq.translator.batches import Part
 from seq2seq.translator.phrases import phrase_ids
 
 
-def narrowed(model: Transformer | Ensemble, bundle: Bundle, parts: Sequence[Part]) -> Narrowed:
+def narrowed(
+    model: Transformer | Ensemble, bundle: Bundle, parts: Sequence[Part], *, forbids: bool = False
+) -> Narrowed:
     """The model, among the pieces that the bundle's shortlist gives for each part and those that the part demands.
 
     Args:
         model: What predicts.
         bundle: Has the shortlist and the tokenizers.
         parts: The sentences of the batch.
+        forbids: As for `Narrowed`.
 
     Raises:
         ValueError: if the bundle has no shortlist.
@@ -33,7 +36,7 @@ def narrowed(model: Transformer | Ensemble, bundle: Bundle, parts: Sequence[Part
         )
     demanded = [[*part.prefix, *phrase_ids(bundle.target_tokenizer, part.phrases)] for part in parts]
     allowed = torch.from_numpy(bundle.shortlist.allowed([part.source for part in parts], demanded))
-    return Narrowed(model, allowed)
+    return Narrowed(model, allowed, forbids=forbids)
 
 
 class OwnPieces:

@@ -208,6 +208,8 @@ def test_the_formula_of_the_cache_counts_hypotheses_and_sources(script: Script) 
         ("aten::addmm", "matrix_products"),
         ("aten::_scaled_dot_product_flash_attention_for_cpu", "attention"),
         ("aten::topk", "selection"),
+        ("seq2seq::packed_product", "matrix_products"),
+        ("seq2seq::ranking", "selection"),
         ("aten::index_select", "cache"),
         ("aten::native_layer_norm", "other_operators"),
     ],

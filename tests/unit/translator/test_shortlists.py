@@ -124,6 +124,45 @@ def test_rules_keep_foreign_pieces_out_only_where_there_are_any(few):
     np.testing.assert_array_equal((log_probs == 0).numpy(), allowed[[1, 0, 0, 1]])
 
 
+def test_logits_of_foreign_pieces_are_forbidden_at_once_where_that_is_wanted(few):
+    parts = [Part(1, tuple(few.source_tokenizer.encode("owl"))), Part(2, tuple(few.source_tokenizer.encode("hen pig")))]
+    src = torch.tensor([few.source_tokenizer.encode("owl")] * 2)
+    found = {}
+    for forbids in (False, True):
+        narrow = narrowed(few.model, few, parts, forbids=forbids)
+        assert (own_pieces(narrow, 2) == []) is forbids
+        logits, _ = narrow.step(torch.zeros(2, 1, dtype=torch.long), narrow.start(src, torch.ones_like(src).bool()))
+        found[forbids] = logits
+    own = torch.from_numpy(few.shortlist.allowed([part.source for part in parts])[:, narrow.pieces])
+    assert torch.equal(found[True] == -torch.inf, ~own)
+    assert torch.equal(found[True][own], found[False][own])
+
+
+def test_without_scores_the_same_pieces_are_found(few):
+    decode = replace(DECODE, beam_size=1, n_best=1)
+    found = Translator(few, details=False).translate(LINES, decode)
+    assert [one.ids for one in found] == [one.ids for one in Translator(few).translate(LINES, decode)]
+
+
+def test_a_ranking_finds_the_same_pieces_and_scores(few, monkeypatch):
+    wanted = Translator(few).translate(LINES, DECODE)
+    monkeypatch.setattr(few.model, "ranking", Ranked(), raising=False)
+    found = Translator(few).translate(LINES, DECODE)
+    for answer, other in zip(found, wanted, strict=True):
+        assert [one.ids for one in answer.candidates] == [one.ids for one in other.candidates]
+        assert [one.score for one in answer.candidates] == pytest.approx([one.score for one in other.candidates])
+
+
+class Ranked:
+    """Ranks pieces by plain sorting."""
+
+    def norm(self, logits):
+        return logits.double().logsumexp(1, keepdim=True).numpy()
+
+    def top(self, logits, count):
+        return logits.sort(dim=1, descending=True, stable=True).indices[:, :count].numpy()
+
+
 def test_a_bonus_is_asked_with_the_models_own_state(few):
     narrow = narrowed(few.model, few, [Part(1, tuple(few.source_tokenizer.encode("owl")))])
     source = torch.tensor([few.source_tokenizer.encode("owl")])
