@@ -2,9 +2,11 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+import torch
 
 from seq2seq.bundle import save_bundle
 from seq2seq.config import Compute, DecodeConfig
+from seq2seq.models import quantized
 from seq2seq.models.quantized import Int8Linear
 from seq2seq.translator import Translator
 
@@ -12,7 +14,15 @@ LINES = ["ant bee cat läuft.", "owl", "dog elk fox gnu hen und der pig!", "17 r
 DECODE = DecodeConfig(beam_size=3, n_best=2, max_length=12)
 
 
-@pytest.fixture(params=[Compute.int8, Compute.bfloat16])
+@pytest.fixture(
+    params=[
+        Compute.int8,
+        pytest.param(
+            Compute.bfloat16,
+            marks=pytest.mark.skipif(not quantized._has_bfloat16(), reason="this CPU has no bfloat16 instructions"),
+        ),
+    ]
+)
 def rounded(request: pytest.FixtureRequest, tiny_bundle_folder: Path) -> Translator:
     return Translator.load(tiny_bundle_folder, "cpu", compute=request.param)
 
@@ -31,7 +41,8 @@ def test_scores_are_close_to_those_of_float32_but_not_the_same(rounded, tiny_bun
     pairs = [one.source_ids[0] for one in answers], [one.ids for one in answers]
     found, expected = ([pair.log_prob for pair in one.score_ids(*pairs)] for one in (rounded, exact))
     assert found != expected
-    assert found == pytest.approx(expected, rel=0.1, abs=0.01)
+    coarse = 1 if torch.cpu._is_vnni_supported() else 2  # without VNNI weights have half as many values
+    assert found == pytest.approx(expected, rel=0.1 * coarse, abs=0.01 * coarse)
 
 
 def test_every_member_of_an_ensemble_is_rounded(tiny_bundle_folder):
