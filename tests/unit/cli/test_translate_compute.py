@@ -6,8 +6,8 @@ from seq2seq.bundle import load_bundle
 from seq2seq.cli import UsageError
 from seq2seq.cli.engines import Backend, Compute, EngineOptions, load_engine
 from seq2seq.config import DecodeConfig
-from seq2seq.models.decoding import TurnedProjection
 from seq2seq.models import quantized
+from seq2seq.models.decoding import TurnedProjection
 from seq2seq.models.quantized import BFloat16Linear, Int8Linear
 from seq2seq.translator import Translator
 

@@ -41,8 +41,9 @@ def test_scores_are_close_to_those_of_float32_but_not_the_same(rounded, tiny_bun
     pairs = [one.source_ids[0] for one in answers], [one.ids for one in answers]
     found, expected = ([pair.log_prob for pair in one.score_ids(*pairs)] for one in (rounded, exact))
     assert found != expected
-    coarse = 1 if torch.cpu._is_vnni_supported() else 2  # without VNNI weights have half as many values
-    assert found == pytest.approx(expected, rel=0.1 * coarse, abs=0.01 * coarse)
+    # without VNNI weights have half as many values, of which so narrow a model has few
+    tolerance = {"rel": 0.1, "abs": 0.01} if torch.cpu._is_vnni_supported() else {"rel": 0.4, "abs": 0.05}
+    assert found == pytest.approx(expected, **tolerance)
 
 
 def test_every_member_of_an_ensemble_is_rounded(tiny_bundle_folder):
