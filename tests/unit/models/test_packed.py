@@ -127,8 +127,14 @@ def test_what_is_faster_on_the_whole_is_chosen(monkeypatch, ratios, faster):
 
 
 def test_the_slower_of_two_functions_is_found():
-    assert products_build._ratio(lambda: time.sleep(0.003), lambda: None) > 10
-    assert products_build._ratio(lambda: None, lambda: time.sleep(0.003)) < 0.1
+    def slow():
+        time.sleep(0.004)
+
+    def fast():
+        time.sleep(0.0005)
+
+    assert products_build._ratio(slow, fast) > 1.5
+    assert products_build._ratio(fast, slow) < 1 / 1.5
 
 
 def test_both_products_are_what_is_timed(monkeypatch):
