@@ -6,7 +6,6 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from subprocess import CalledProcessError
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -74,15 +73,15 @@ def _built(folder: Path) -> Path:
         return build(folder)
     except CppCompileError as problem:
         raise _not_compiled(_said_by(problem)) from problem
-    except (OSError, CalledProcessError) as problem:
-        raise _not_compiled(f"`ar`, which comes with a compiler, failed: {problem}") from problem
+    except ValueError as problem:
+        raise _not_compiled(str(problem)) from problem
 
 
 def _panel(model: EncoderDecoder | DecoderOnly, native: Path, own_products: bool | None) -> int | None:
     """Rows of a matrix in a panel of products.cpp; None if torch multiplies."""
     from torch._inductor import config
 
-    # of torch 2.7 and later
+    # not of the first versions of torch that compile ahead of time
     if own_products is False or not hasattr(config.aot_inductor, "custom_ops_to_c_shims"):
         return None
     products, inner = Products(native), next(model.decoder.blocks()).feed_forward.inner

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from seq2seq.models.packed import check_native
 from seq2seq.search.step import check_numbers
 from seq2seq.shapes import Float, Int, Tensor
 
@@ -37,8 +38,9 @@ class NativeRanking:
             logits: On the CPU, in float32.
 
         Raises:
-            ValueError: if it is NaN.
+            ValueError: if it is NaN, or logits are others.
         """
+        check_native(logits)
         logits = logits.contiguous()
         norm = np.empty((len(logits), 1))
         self._norms(logits.data_ptr(), *logits.shape, norm.ctypes.data)
@@ -51,7 +53,11 @@ class NativeRanking:
         Args:
             logits: On the CPU, in float32, none of them NaN.
             count: Above 0.
+
+        Raises:
+            ValueError: if logits are others.
         """
+        check_native(logits)
         logits = logits.contiguous()
         count = min(count, logits.shape[1])
         pieces, values = np.empty((len(logits), count), dtype=np.int64), np.empty(count, dtype=np.float32)

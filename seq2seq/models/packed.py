@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.functional import pad
+from torch.nn.functional import linear, pad
 
 from seq2seq.shapes import Float, Int, Tensor
 
@@ -84,6 +84,19 @@ class PackedLinear(nn.Module):
         return product.view(*x.shape[:-1], self.width)
 
 
+def check_native(tensor: Tensor) -> None:
+    """Refuse what the C++ code would take for something else.
+
+    Raises:
+        ValueError: saying what it is.
+    """
+    if tensor.dtype is not torch.float32 or tensor.device.type != "cpu":
+        raise ValueError(
+            f"native code computes in torch.float32 on cpu, got {tensor.dtype} on {tensor.device}; leave a model that "
+            "decodes by compiled code where it was loaded"
+        )
+
+
 class Products:
     """The functions of products.cpp in a shared library.
 
@@ -109,6 +122,8 @@ class Products:
         self, x: Float[Tensor, "R K"], panels: Float[Tensor, "P K W"], bias: Float[Tensor, " PW"], width: int
     ) -> Float[Tensor, "R N"]:
         """What the operator computes, on as many threads as torch has here. All are on the CPU, in float32."""
+        check_native(x)
+        assert x.shape[1] == panels.shape[1], "as many columns as the matrix has"
         x = x.contiguous()
         out = x.new_empty(len(x), width)
         self._function(
@@ -129,11 +144,19 @@ class PackedProjection:
     def __init__(self, products: Products, weight: Float[Tensor, "V D"], bias: Float[Tensor, " V"] | None) -> None:
         self._products, self._weight, self._bias = products, weight, bias
         self._panels, self._added = in_panels(weight, bias, products.panel)
+        self._made_of = self._now()
 
     def __call__(self, hidden: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
         """The logits."""
+        if hidden.dtype is not torch.float32 or hidden.device.type != "cpu" or self._now() != self._made_of:
+            # the model has been moved, or its weights changed, since
+            return linear(hidden, self._weight, self._bias)
         logits = self._products(hidden.flatten(0, -2), self._panels, self._added, len(self._weight))
         return logits.view(*hidden.shape[:-1], len(self._weight))
+
+    def _now(self) -> list[tuple[int, int]]:
+        """Where the weights are, and how often they have been written to."""
+        return [(tensor.data_ptr(), tensor._version) for tensor in (self._weight, self._bias) if tensor is not None]
 
     def only(self, pieces: Int[Tensor, " n"]) -> "PackedProjection":
         """The projection onto some pieces alone, in their order."""

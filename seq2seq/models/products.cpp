@@ -173,11 +173,10 @@ void product(int64_t count, Rows rows, const Matrix& matrix) {
 #ifdef _OPENMP
   const int64_t most = std::min<int64_t>(omp_get_max_threads(), panels);
   if (most > 1 && count * matrix.depth * matrix.width >= WORTH_THREADS) {
-#pragma omp parallel num_threads(static_cast<int>(most))
-    {
-      const int64_t threads = omp_get_num_threads(), own = omp_get_thread_num();
-      range(count, rows, matrix, panels * own / threads, panels * (own + 1) / threads);
-    }
+    // A loop, as the number of a thread may come from another OpenMP library than the thread.
+#pragma omp parallel for schedule(static) num_threads(static_cast<int>(most))
+    for (int64_t own = 0; own < most; ++own)
+      range(count, rows, matrix, panels * own / most, panels * (own + 1) / most);
     return;
   }
 #endif

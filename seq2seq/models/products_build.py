@@ -31,12 +31,13 @@ def build(folder: Path) -> Path:
 
     Raises:
         torch._inductor.exc.CppCompileError: if the compiler fails.
-        OSError, subprocess.CalledProcessError: if there is no `ar`, or it fails.
+        ValueError: if there is no `ar`, or it fails.
     """
     from torch._inductor.cpp_builder import CppBuilder, CppTorchOptions
     from torch._inductor.cpu_vec_isa import pick_vec_isa
 
-    flags = ["-ffp-contract=fast"]  # a product and a sum are one instruction
+    # a product and a sum are one instruction; nothing else is done but what is written
+    flags = ["-ffp-contract=fast", "-fno-unsafe-math-optimizations", "-fno-finite-math-only"]
     object_file, shared = (
         CppBuilder(
             name=NAME,
@@ -49,7 +50,11 @@ def build(folder: Path) -> Path:
     object_file.build()
     shared.build()
     archive = ["ar", "rcs", str(folder / f"lib{NAME}.a"), object_file.get_target_file_path()]
-    subprocess.run(archive, check=True, capture_output=True)
+    try:
+        subprocess.run(archive, check=True, capture_output=True, encoding="utf-8")
+    except (FileNotFoundError, subprocess.CalledProcessError) as problem:
+        said = problem.stderr.strip() if isinstance(problem, subprocess.CalledProcessError) else problem
+        raise ValueError(f"`ar`, which comes with a compiler, failed: {said}") from problem
     return Path(shared.get_target_file_path())
 
 

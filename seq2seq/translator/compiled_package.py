@@ -133,7 +133,7 @@ def use_compiled(bundle: Bundle, path: str | Path) -> None:
     model.ranking = NativeRanking(folder / NATIVE)
     if index.get("packed"):  # otherwise torch is faster on this machine
         bias = without_zeros(model.output_bias)
-        model.projection = PackedProjection(Products(folder / NATIVE), model.output.detach(), bias)
+        model.projection = PackedProjection(Products(folder / NATIVE), model.output, bias)
 
 
 def check_compiled(device: str | torch.device, compute: Compute, decode: DecodeConfig | None) -> None:

@@ -30,7 +30,9 @@ def native_library(lanes, tmp_path_factory):
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
     library = folder / f"native-{lanes}.so"
-    flags = ["-std=c++20", "-O2", "-march=native", "-ffp-contract=fast", "-fPIC", "-shared", "-fopenmp"]
+    # as torch's compiler has them, with what products_build adds
+    flags = ["-std=c++20", "-O3", "-march=native", "-fPIC", "-shared", "-fopenmp", "-fno-trapping-math"]
+    flags += ["-fno-signed-zeros", "-ffp-contract=fast", "-fno-unsafe-math-optimizations", "-fno-finite-math-only"]
     torch_flags = [*(f"-I{path}" for path in include_paths()), f"-L{TORCH_LIB_PATH}", "-ltorch", "-ltorch_cpu"]
     with (folder / "native.lock").open("w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -114,3 +114,9 @@ def test_a_beam_search_by_it_finds_what_it_finds_without(ranking, beam_size):
     for some, others in zip(found, wanted, strict=True):
         for one, other in zip(some, others, strict=True):
             assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=2e-6)
+
+
+def test_other_numbers_than_float32_are_refused(ranking):
+    for call in (ranking.norm, lambda logits: ranking.top(logits, 2)):
+        with pytest.raises(ValueError, match=r"got torch\.float64 on cpu; leave a model that decodes by compiled code"):
+            call(drawn(1, 9).double())

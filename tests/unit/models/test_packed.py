@@ -147,3 +147,19 @@ def test_both_products_are_what_is_timed(monkeypatch):
     assert [len(own) for own, _ in found] == [1, 5, 64, 320]
     for own, others in found:
         torch.testing.assert_close(own, others)
+
+
+@pytest.mark.parametrize("other", [{"dtype": torch.float64}, {"dtype": torch.bfloat16}, {"device": "meta"}])
+def test_what_native_code_would_take_for_something_else_is_refused(products, other):
+    panels, bias = in_panels(drawn(40, 20), None, products.panel)
+    with pytest.raises(ValueError, match=r"native code computes in torch\.float32 on cpu, got torch\..* on .*; leave"):
+        products(drawn(3, 20).to(**other), panels, bias, 40)
+
+
+def test_a_projection_whose_weights_have_changed_since_gives_what_they_are_now(products):
+    weight, hidden = nn.Parameter(drawn(70, 12), requires_grad=False), drawn(3, 12)
+    projection = PackedProjection(products, weight, None)
+    weight.mul_(2)
+    torch.testing.assert_close(projection(hidden), nn.functional.linear(hidden, weight))
+    weight.data = weight.data.double()
+    torch.testing.assert_close(projection(hidden.double()), nn.functional.linear(hidden.double(), weight))

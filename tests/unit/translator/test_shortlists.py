@@ -148,6 +148,7 @@ def test_a_ranking_finds_the_same_pieces_and_scores(few, monkeypatch):
     wanted = Translator(few).translate(LINES, DECODE)
     monkeypatch.setattr(few.model, "ranking", Ranked(), raising=False)
     found = Translator(few).translate(LINES, DECODE)
+    assert few.model.ranking.asked > 0
     for answer, other in zip(found, wanted, strict=True):
         assert [one.ids for one in answer.candidates] == [one.ids for one in other.candidates]
         assert [one.score for one in answer.candidates] == pytest.approx([one.score for one in other.candidates])
@@ -156,7 +157,10 @@ def test_a_ranking_finds_the_same_pieces_and_scores(few, monkeypatch):
 class Ranked:
     """Ranks pieces by plain sorting."""
 
+    asked = 0
+
     def norm(self, logits):
+        self.asked += 1
         return logits.double().logsumexp(1, keepdim=True).numpy()
 
     def top(self, logits, count):
