@@ -17,19 +17,9 @@
 #include <omp.h>
 #endif
 
-#ifndef LANES  // floats of a vector register
-#if defined(__AVX512F__)
-#define LANES 16
-#elif defined(__AVX__)
-#define LANES 8
-#else
-#define LANES 4
-#endif
-#endif
+#include "lanes.h"
 
 namespace {
-
-typedef float Lanes __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
 constexpr int64_t WIDE = 2 * LANES;
 // With 2 TALL sums, two registers of W and one of x, the 16 or 32 registers are full.
@@ -60,10 +50,6 @@ struct Rows {
 
   Rows from(int64_t row) const { return {x + row * x_stride, x_stride, out + row * out_stride, out_stride}; }
 };
-
-inline Lanes load(const float* at) { return *reinterpret_cast<const Lanes*>(at); }
-
-inline void store(float* at, Lanes lanes) { *reinterpret_cast<Lanes*>(at) = lanes; }
 
 // out = begin + x W^T for ROWS rows and PANELS panels that lie `panel` numbers apart.
 template <int ROWS, int PANELS>

@@ -6,19 +6,10 @@
 #include <cstring>
 #include <limits>
 
-#ifndef LANES  // floats of a vector register
-#if defined(__AVX512F__)
-#define LANES 16
-#elif defined(__AVX__)
-#define LANES 8
-#else
-#define LANES 4
-#endif
-#endif
+#include "lanes.h"
 
 namespace {
 
-typedef float Lanes __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t Integers __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
 // Vectors that are looked at together.
@@ -27,8 +18,6 @@ constexpr int64_t VECTORS = 4, BLOCK = VECTORS * LANES;
 constexpr int64_t TERMS = 16;
 // Below this difference to the highest logit an exponential counts for nothing, and would be subnormal.
 constexpr float LOWEST = -87.0f;
-
-inline Lanes load(const float* at) { return *reinterpret_cast<const Lanes*>(at); }
 
 inline Lanes all(float value) { return value - Lanes{}; }
 
