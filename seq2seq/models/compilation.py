@@ -226,9 +226,8 @@ def _not_compiled(problem: str) -> ValueError:
 
 
 _SETTINGS = {
-    # The products have torch's threads. What is between them takes little time in the steps of sentences, and to share
-    # it out among threads would take as long.
-    "cpp.threads": 1,
+    # As many threads as torch has where the code is called: one for each of the batches that are decoded side by side.
+    "cpp.dynamic_threads": True,
     # The numbers of entries and sentences are the state's own, and the search's pieces are in the vocabulary.
     "assert_indirect_indexing": False,
 }
