@@ -18,8 +18,9 @@ def keep_freed_memory(*, threads: bool = False) -> bool:
     same; it is only not given back in between.
 
     Args:
-        threads: Whether threads that come and go have their tensors from there too, not from memory of their own, which
-            is given back when they end. Only for threads that have not begun to allocate.
+        threads: Whether threads that come and go have their tensors from there too, not from memory of their own: that
+            has pieces of 64 MiB, and larger tensors come from the system each time. Only for threads that have not
+            begun to allocate.
 
     Returns:
         Whether the C library has these settings: glibc does, on Linux. Elsewhere nothing changes.
