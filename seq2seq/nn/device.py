@@ -1,5 +1,6 @@
 """Where a model computes, and the mode it computes in."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -30,6 +31,21 @@ def find_device(name: str | torch.device) -> torch.device:
             "choose auto or cpu"
         )
     return device
+
+
+def threads_wanted() -> int | None:
+    """CPU threads that the environment asks for, as OpenMP reads it: the first one of a list; None if it does not.
+
+    Raises:
+        ValueError: if OMP_NUM_THREADS is not a list of numbers above 0.
+    """
+    listed = os.environ.get("OMP_NUM_THREADS", "").strip()
+    if not listed:
+        return None
+    words = [word.strip() for word in listed.split(",")]
+    if not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise ValueError(f"OMP_NUM_THREADS={listed} is not a number of threads; expected such as 4, or 4,2")
+    return int(words[0])
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 from seq2seq.bundle import load_tokenizers, read_config
 from seq2seq.config import DecodeConfig, ModelConfig, Utility, from_dict
 from seq2seq.interop.ctranslate2 import vocabulary
+from seq2seq.nn.device import threads_wanted
 from seq2seq.search.length_penalty import LengthPenalty
 from seq2seq.text.tokenizer import Tokenizer
 from seq2seq.translator.batches import Part, length_limits
@@ -97,7 +98,7 @@ class CTranslate2Engine(LineTranslator):
         kind, _, number = device.partition(":")
         if kind not in ("auto", "cpu", "cuda") or (number and not number.isdigit()):
             raise ValueError(f"device={device} is not one that CTranslate2 has; give auto, cpu, cuda or cuda:1")
-        total = threads or int(os.environ.get("OMP_NUM_THREADS") or 0) or os.cpu_count() or 1
+        total = threads or threads_wanted() or os.cpu_count() or 1
         at_once = 1 if one_by_one or decode.draws else total  # draws come in the order of one generator
         folder = converted(path, compute)
         package.set_random_seed(decode.seed)
@@ -132,18 +133,23 @@ class CTranslate2Engine(LineTranslator):
             found = [self._pieces(part, result, decode) for part, result in zip(batch, begun, strict=True)]
             yield self._candidates(batch, found, decode)
 
-    def _begin(self, parts: Sequence[Part], decode: DecodeConfig) -> list[Any]:
-        """Results to come, one for each part; None where the translation is given."""
-        found: list[Any] = [None] * len(parts)
+    def _begin(self, parts: Sequence[Part], decode: DecodeConfig) -> list[list[Any]]:
+        """Results to come: one for each part, of drawn translations one for each; none where the translation is given.
+
+        CTranslate2 would give several samples of one line the best first, as if they had been searched for.
+        """
+        found: list[list[Any]] = [[] for _ in parts]
+        samples = decode.num_found if decode.draws else 1
         groups: dict[int, list[int]] = {}
         for place, part in enumerate(parts):
             if not part.forced:
                 groups.setdefault(_limits(part, decode)[0], []).append(place)
         for shortest, places in groups.items():
             longest = max(_limits(parts[place], decode)[1] for place in places)
+            places = [place for place in places for _ in range(samples)]
             results = self._translate_batch([parts[place] for place in places], decode, shortest, longest, wait=False)
             for place, result in zip(places, results, strict=True):
-                found[place] = result
+                found[place].append(result)
         return found
 
     def _translate_batch(
@@ -166,19 +172,23 @@ class CTranslate2Engine(LineTranslator):
         )
         return results
 
-    def _pieces(self, part: Part, result: Any, decode: DecodeConfig) -> list[tuple[tuple[int, ...], float | None]]:
+    def _pieces(
+        self, part: Part, results: Sequence[Any], decode: DecodeConfig
+    ) -> list[tuple[tuple[int, ...], float | None]]:
         """Ids, closed by EOS, and scores; no score for what CTranslate2 has not ended by itself."""
         eos = self._target.special.eos
         if part.forced:
             return [((*part.prefix, eos), None)]
         shortest, longest = _limits(part, decode)
-        found = result.result()
-        if any(len(names) > longest for names in found.hypotheses):  # the limit of the batch is that of its longest
-            (found,) = self._translate_batch([part], decode, shortest, longest, wait=True)
+        found = [result.result() for result in results]
+        # the limit of the batch is that of its longest; what is drawn piece by piece can be cut there, a beam cannot
+        if not decode.draws and any(len(names) > longest for one in found for names in one.hypotheses):
+            found = self._translate_batch([part], decode, shortest, longest, wait=True)
         pieces: list[tuple[tuple[int, ...], float | None]] = []
-        for names, score in zip(found.hypotheses, found.scores, strict=True):
+        for names, score in (pair for one in found for pair in zip(one.hypotheses, one.scores, strict=True)):
             ids = tuple(self._ids[name] for name in names)
-            pieces.append((ids, score) if ids[-1:] == (eos,) else ((*ids[: longest - 1], eos), None))
+            ended = ids[-1:] == (eos,) and len(ids) <= longest
+            pieces.append((ids, score) if ended else ((*ids[: longest - 1], eos), None))
         return pieces
 
     def _candidates(
@@ -187,7 +197,7 @@ class CTranslate2Engine(LineTranslator):
         found: Sequence[Sequence[tuple[tuple[int, ...], float | None]]],
         decode: DecodeConfig,
     ) -> list[list[Candidate]]:
-        """What was found, with log-probabilities, each text once."""
+        """What was found, with log-probabilities."""
         changed = decode.draws or decode.repetition_penalty != 1  # scores are of other probabilities than the model's
 
         def unknown(part: Part, score: float | None) -> bool:
@@ -215,9 +225,11 @@ class CTranslate2Engine(LineTranslator):
         return answers
 
     def _best(self, candidates: Sequence[Candidate], decode: DecodeConfig) -> list[Candidate]:
-        """Each text once, the best first."""
+        """Each text once, the best first; what was drawn as it was drawn."""
         if decode.mbr is not Utility.none:
             return by_utility(candidates, measure(decode.mbr, self._language), drawn=decode.draws)[: decode.n_best]
+        if decode.draws:
+            return list(candidates)
         distinct: dict[str, Candidate] = {}
         for candidate in sorted(candidates, key=lambda candidate: -candidate.score):
             distinct.setdefault(candidate.text, candidate)

@@ -14,7 +14,7 @@ def search_options(decode: DecodeConfig) -> dict[str, Any]:
     """The options of `ctranslate2.Translator.translate_batch` that are the same for all lines."""
     options: dict[str, Any] = {
         "beam_size": decode.beam_size,
-        "num_hypotheses": decode.num_found,
+        "num_hypotheses": 1 if decode.draws else decode.num_found,
         "length_penalty": 0.0 if decode.penalty_form is PenaltyForm.none else decode.length_penalty,
         "no_repeat_ngram_size": decode.no_repeat_ngram,
         "repetition_penalty": decode.repetition_penalty,
@@ -52,6 +52,19 @@ def check_options(decode: DecodeConfig) -> None:
             raise ValueError(
                 f"{name}={getattr(decode, name)} is not something that CTranslate2 does as this package does it; leave "
                 "it out, or take the backend torch"
+            )
+    renormalised = {
+        "min_length": decode.min_length > 1,
+        "min_length_factor": decode.min_length_factor > 0,
+        "no_repeat_ngram": decode.no_repeat_ngram > 0,
+        "forbid_unknown": decode.forbid_unknown,
+    }
+    for name, wanted in renormalised.items():
+        if wanted and decode.beam_size > 1:
+            raise ValueError(
+                f"{name}={getattr(decode, name)} forbids pieces, and CTranslate2 shares out their probability among "
+                "the others, so that its beam finds something else; give beam_size=1 (on the command line --beam 1), "
+                "leave it out, or take the backend torch"
             )
     if decode.penalty_form is PenaltyForm.gnmt and decode.beam_size > 1 and decode.length_penalty != 0:
         raise ValueError(

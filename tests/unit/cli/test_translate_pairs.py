@@ -51,7 +51,7 @@ OPTIONS: dict[str, list[str]] = {
     "pharaoh": ["--format", "pharaoh"],
     "jsonl": ["--format", "jsonl"],
     "scores": ["--scores"],
-    "layer": ["--alignment-layer", "2", "--alignment-head", "1"],
+    "layer": ["--alignment-layer", "2", "--alignment-head", "1", "--replace-unknown"],
     "prefixes": ["--prefixes", "prefixes.txt"],
     "force": ["--force", "targets.txt"],
     "phrases": ["--phrases", "phrases.txt"],
@@ -62,6 +62,7 @@ OPTIONS: dict[str, list[str]] = {
     "batch-tokens": ["--batch-tokens", "6"],
     "ctranslate2": ["--backend", "ctranslate2", "--penalty-form", "none"],
     "int8": ["--backend", "ctranslate2", "--penalty-form", "none", "--compute", "int8"],
+    "rounded": ["--compute", "int8"],
     "devices": ["--devices", "2"],
     "threads": ["--threads", "1"],
     "output": ["-o", "out"],
@@ -74,7 +75,7 @@ OPTIONS: dict[str, list[str]] = {
 DRAWING = {"temperature", "top-k", "top-p", "min-p"}
 PHRASES = {"phrases", "ordered", "terms"}
 ENGINE = {"ctranslate2", "int8"}
-FREE = {"coverage", "forbid", "forbid-file", "unknown-penalty", "replace-unknown", "min-p", "alignments", "pharaoh"}
+FREE = {"coverage", "forbid", "forbid-file", "unknown-penalty", "replace-unknown", "layer", "min-p", "alignments"}
 
 REFUSED: dict[str, tuple[set[str], set[str]]] = {
     "looks for the most probable translations": ({"beam"}, DRAWING),
@@ -84,7 +85,11 @@ REFUSED: dict[str, tuple[set[str], set[str]]] = {
     "but only one is looked for": ({"greedy"}, {"mbr"}),
     "num_candidates=3 is more than beam_size=1": ({"greedy"}, {"candidates"}),
     "takes a beam whose places are shared out": (PHRASES, {"greedy", *DRAWING}),
-    "is not something that CTranslate2 does as this package does it": (ENGINE, {*FREE, "shortlist"}),
+    "is not something that CTranslate2 does as this package does it": (ENGINE, {*FREE, "pharaoh", "shortlist"}),
+    "shares out their probability among the others": (
+        ENGINE,
+        {"lengths", "length factors", "no-repeat", "forbid-unknown"},
+    ),
     "that are drawn, but not how many": ({"mbr"}, DRAWING),
     "--scores is for --format text": ({"scores"}, {"alignments", "jsonl", "pharaoh"}),
     "--force gives whole translations": ({"force"}, {"prefixes", *PHRASES}),

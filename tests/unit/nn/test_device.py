@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from seq2seq.nn.device import evaluation, find_device
+from seq2seq.nn.device import evaluation, find_device, threads_wanted
 
 
 def test_auto_is_a_gpu_when_there_is_one(monkeypatch):
@@ -47,3 +47,16 @@ def test_the_models_mode_is_restored_even_after_an_error(training):
         fail()
     assert all(module.training is training for module in model.modules())
     assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize(("value", "expected"), [("", None), ("4", 4), (" 3 , 2", 3)])
+def test_threads_that_the_environment_asks_for(monkeypatch, value, expected):
+    monkeypatch.setenv("OMP_NUM_THREADS", value)
+    assert threads_wanted() == expected
+
+
+@pytest.mark.parametrize("value", ["0", "two", "2,", "-1"])
+def test_threads_that_are_no_number_are_refused(monkeypatch, value):
+    monkeypatch.setenv("OMP_NUM_THREADS", value)
+    with pytest.raises(ValueError, match=f"OMP_NUM_THREADS={value} is not a number of threads; expected such as 4"):
+        threads_wanted()

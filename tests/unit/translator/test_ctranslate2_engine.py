@@ -139,8 +139,32 @@ def test_drawn_translations_depend_on_the_seed_of_the_process(folder, lines):
     drawn = [engine.translate(lines[:8]) for _ in range(2)]
     assert [one.ids for one in drawn[0]] != [one.ids for one in drawn[1]]
     for translation in drawn[0]:
+        assert len(translation.candidates) == 2
         for one in translation.candidates:
             assert one.log_prob == pytest.approx(sum(one.token_log_probs), abs=TOLERANCE)
+
+
+def test_drawn_translations_are_independent_and_come_as_they_were_drawn(folder):
+    decode = dataclasses.replace(GREEDY, temperature=3.0, n_best=40, max_length=6)
+    engine = CTranslate2Engine.load(folder, decode, device="cpu", threads=1)
+    for translation in engine.translate(["der ant.", "die cat."]):
+        scores = [one.log_prob for one in translation.candidates]
+        assert len(scores) == 40
+        assert scores != sorted(scores, reverse=True)
+        assert all(len(one.ids) <= 6 for one in translation.candidates)
+    sure = engine.translate(["der ant.", ""], dataclasses.replace(decode, top_k=1, n_best=3))
+    assert [len({one.text for one in answer.candidates}) for answer in sure] == [1, 1]
+    assert [len(answer.candidates) for answer in sure] == [3, 1]
+
+
+def test_drawn_translations_of_the_parts_of_a_line_are_joined_in_step(folder):
+    decode = dataclasses.replace(GREEDY, temperature=1.0, n_best=5, max_source_length=8, long_lines=LongLines.split)
+    engine = CTranslate2Engine.load(folder, decode, device="cpu", threads=1)
+    line = "die cat sieht. der owl schläft und der dog läuft."
+    for top_k in (1, None):
+        (found,) = engine.translate([line], dataclasses.replace(decode, top_k=top_k), on_notice=lambda _: None)
+        assert len(found.source_ids) > 1
+        assert len(found.candidates) == 5
 
 
 def test_the_options_as_ctranslate2_calls_them():
@@ -168,6 +192,10 @@ def test_the_options_as_ctranslate2_calls_them():
         ({"forbidden": ["x"]}, "forbidden="),
         ({"unknown_penalty": 1.0}, "unknown_penalty=1.0"),
         ({"alignments": True}, "alignments=True"),
+        ({"min_length": 2}, "min_length=2 forbids pieces, and CTranslate2 shares out their probability"),
+        ({"min_length_factor": 0.5}, r"min_length_factor=0\.5 forbids pieces"),
+        ({"no_repeat_ngram": 3}, "no_repeat_ngram=3 forbids pieces"),
+        ({"forbid_unknown": True}, "forbid_unknown=True forbids pieces"),
         ({"beam_size": 1, "temperature": 1.0, "min_p": 0.1}, "min_p=0.1"),
     ],
 )
