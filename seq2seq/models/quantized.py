@@ -5,6 +5,7 @@ norms, attention between positions and everything else is computed as before. Wh
 on the rows around it.
 """
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -53,6 +54,11 @@ def check_machine(compute: Compute) -> None:
     Raises:
         ValueError: saying what is missing.
     """
+    if compute is Compute.bfloat16 and not hasattr(torch.backends.mkldnn, "matmul"):
+        raise ValueError(
+            f"compute=bfloat16 needs torch 2.9 or later, where products can be set to it; this is torch "
+            f"{torch.__version__}, choose compute=int8 or compute=float32"
+        )
     if compute is Compute.bfloat16 and not _has_bfloat16():
         raise ValueError(
             "compute=bfloat16 needs a CPU with bfloat16 instructions (AVX512-BF16 or AMX), which this one has not; "
@@ -172,7 +178,8 @@ _TINY = torch.finfo(torch.float32).tiny
 class BFloat16Linear(_Rounded):
     """x W^T + b, of weights and inputs rounded to bfloat16; products are added up, and come out, in float32.
 
-    The weights stay in float32, and are rounded in each product.
+    The weights stay in float32, and are rounded in each product. That is a setting of the whole process while it lasts,
+    so that nothing else should multiply at the same time (`multiplies_alone`).
 
     Args:
         weight: W [N, K], float32.
@@ -195,14 +202,23 @@ class BFloat16Linear(_Rounded):
         return BFloat16Linear(self.weight.detach().index_select(0, pieces), bias)
 
 
+def multiplies_alone(model: nn.Module) -> bool:
+    """Whether the model's products change a setting of the process, which what is computed beside them would follow."""
+    return any(isinstance(module, BFloat16Linear) for module in model.modules())
+
+
+_one_at_a_time = threading.Lock()
+
+
 @contextmanager
 def _bfloat16_products() -> Iterator[None]:
     """Products of float32 matrices on the CPU are of bfloat16 numbers inside."""
     backend: Any = torch.backends.mkldnn
     setting = backend.matmul
-    before = setting.fp32_precision
-    setting.fp32_precision = "bf16"
-    try:
-        yield
-    finally:
-        setting.fp32_precision = before
+    with _one_at_a_time:  # or the setting of one product would be what another one found, and left behind
+        before = setting.fp32_precision
+        setting.fp32_precision = "bf16"
+        try:
+            yield
+        finally:
+            setting.fp32_precision = before

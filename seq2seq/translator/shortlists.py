@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from seq2seq.bundle import Bundle
+from seq2seq.config import DecodeConfig
 from seq2seq.models import Ensemble, Transformer
 from seq2seq.models.narrowed import Narrowed, NarrowedState
 from seq2seq.search.progress import Bonus
@@ -13,6 +14,19 @@ from seq2seq.search.rules import Rows, Rule
 from seq2seq.shapes import Bool, Float, Tensor
 from seq2seq.translator.batches import Part
 from seq2seq.translator.phrases import phrase_ids
+
+
+def check_shortlist(bundle: Bundle, decode: DecodeConfig) -> None:
+    """Refuse to look for a shortlist in a bundle that has none.
+
+    Raises:
+        ValueError: saying how it gets one.
+    """
+    if decode.shortlist and bundle.shortlist is None:
+        raise ValueError(
+            "a shortlist is wanted, but the bundle has none; make one with `seq2seq data shortlist BUNDLE --source "
+            "TRAIN.src --target TRAIN.tgt`, or choose shortlist=false"
+        )
 
 
 def narrowed(
@@ -25,15 +39,8 @@ def narrowed(
         bundle: Has the shortlist and the tokenizers.
         parts: The sentences of the batch.
         forbids: As for `Narrowed`.
-
-    Raises:
-        ValueError: if the bundle has no shortlist.
     """
-    if bundle.shortlist is None:
-        raise ValueError(
-            "a shortlist is wanted, but the bundle has none; make one with `seq2seq data shortlist BUNDLE --source "
-            "TRAIN.src --target TRAIN.tgt`, or choose shortlist=false"
-        )
+    assert bundle.shortlist is not None
     demanded = [[*part.prefix, *phrase_ids(bundle.target_tokenizer, part.phrases)] for part in parts]
     allowed = torch.from_numpy(bundle.shortlist.allowed([part.source for part in parts], demanded))
     return Narrowed(model, allowed, forbids=forbids)

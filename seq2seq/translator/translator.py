@@ -11,7 +11,7 @@ from seq2seq.config import Average, Compute, DecodeConfig, Utility
 from seq2seq.models import Ensemble, Transformer
 from seq2seq.models.decoding import prepare_for_decoding
 from seq2seq.models.ensemble import normalized
-from seq2seq.models.quantized import check_machine, compute_in
+from seq2seq.models.quantized import check_machine, compute_in, multiplies_alone
 from seq2seq.nn.device import evaluation, find_device
 from seq2seq.nn.host_memory import keep_freed_memory
 from seq2seq.search.hypotheses import Hypothesis
@@ -26,6 +26,7 @@ from seq2seq.translator.preparing import Preparation
 from seq2seq.translator.results import Candidate, ScoredPair
 from seq2seq.translator.scoring import score_ids
 from seq2seq.translator.searching import search
+from seq2seq.translator.shortlists import check_shortlist
 from seq2seq.translator.side_by_side import side_by_side
 from seq2seq.translator.utility import measure
 
@@ -186,8 +187,11 @@ class Translator(LineTranslator):
         return score_ids(self.model, self.bundles, source_ids, target_ids, decode or self.decode)
 
     def _search_all(self, batches: Sequence[Sequence[Part]], decode: DecodeConfig) -> Iterator[list[list[Candidate]]]:
-        """The candidates of each batch; several at once on a CPU, but not in training, where the mode is changed."""
-        if self.device.type != "cpu" or self.model.training:
+        """The candidates of each batch; several at once on a CPU.
+
+        Not in training, where the mode is changed, nor where a product changes how others are computed.
+        """
+        if self.device.type != "cpu" or self.model.training or multiplies_alone(self.model):
             yield from super()._search_all(batches, decode)
         else:
             yield from side_by_side(lambda parts: self._search(parts, decode), batches)
@@ -206,6 +210,7 @@ class Translator(LineTranslator):
 
     def _check(self, decode: DecodeConfig) -> None:
         check_alignment(self.bundle.model_config, decode)
+        check_shortlist(self.bundle, decode)
 
     def _finish(
         self, source: SourceLine, candidates: tuple[Candidate, ...], decode: DecodeConfig

@@ -1,4 +1,6 @@
 import copy
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,7 +11,7 @@ from seq2seq.models import quantized
 from seq2seq.models.decoding import TurnedLinear, prepare_for_decoding
 from seq2seq.models.estimated import EstimatedProjection
 from seq2seq.models.narrowed import Narrowed
-from seq2seq.models.quantized import BFloat16Linear, Int8Linear, check_machine, compute_in
+from seq2seq.models.quantized import BFloat16Linear, Int8Linear, check_machine, compute_in, multiplies_alone
 
 N, K = 12, 24
 
@@ -175,4 +177,26 @@ def test_machines_that_cannot_do_it_are_told_apart(weight, monkeypatch):
         check_machine(Compute.int8)
     monkeypatch.setattr(quantized, "_has_bfloat16", lambda: False)
     with pytest.raises(ValueError, match="compute=bfloat16 needs a CPU with bfloat16 instructions"):
+        check_machine(Compute.bfloat16)
+
+
+@pytest.mark.skipif(not quantized._has_bfloat16(), reason="this CPU has no bfloat16 instructions")
+def test_products_in_several_threads_leave_the_setting_as_it_was(weight):
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    layer, x = BFloat16Linear(weight, None), inputs(64, K)
+    expected = layer(x)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: layer(x), range(400)))
+    assert torch.backends.mkldnn.matmul.fp32_precision == before
+    assert all(torch.equal(one, expected) for one in found)
+
+
+@pytest.mark.parametrize(("layer", "alone"), [(BFloat16Linear, True), (Int8Linear, False)])
+def test_it_is_told_which_models_must_multiply_alone(weight, layer, alone):
+    assert multiplies_alone(torch.nn.Sequential(torch.nn.Linear(2, 2), layer(weight, None))) is alone
+
+
+def test_a_torch_without_the_setting_is_told(monkeypatch):
+    monkeypatch.setattr(torch.backends, "mkldnn", SimpleNamespace())
+    with pytest.raises(ValueError, match=r"compute=bfloat16 needs torch 2\.9 or later"):
         check_machine(Compute.bfloat16)
