@@ -18,7 +18,7 @@ A search takes a step function and a state, not a model:
 
 from seq2seq.search.beam import beam_search
 from seq2seq.search.greedy import greedy
-from seq2seq.search.hypotheses import Hypothesis, Identity, SearchLimits, StopTest
+from seq2seq.search.hypotheses import DeadEndError, Hypothesis, Identity, SearchLimits, StopTest
 from seq2seq.search.length_penalty import LengthPenalty
 from seq2seq.search.rules import Rule
 from seq2seq.search.sampling import random_source, sample
@@ -26,6 +26,7 @@ from seq2seq.search.step import SearchState, StepFunction
 from seq2seq.search.warpers import MinP, RepetitionPenalty, Temperature, TopK, TopP
 
 __all__ = [
+    "DeadEndError",
     "Hypothesis",
     "Identity",
     "LengthPenalty",

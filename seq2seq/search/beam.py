@@ -8,7 +8,7 @@ import torch
 
 from seq2seq.search.candidates import Candidates, Fates, share_out, with_wanted
 from seq2seq.search.greedy import greedy
-from seq2seq.search.hypotheses import FinishedPool, Hypothesis, Identity, SearchLimits, StopTest, dead_end, finished
+from seq2seq.search.hypotheses import DeadEndError, FinishedPool, Hypothesis, Identity, SearchLimits, StopTest, finished
 from seq2seq.search.length_penalty import LengthPenalty
 from seq2seq.search.progress import Bonus, Progress
 from seq2seq.search.rules import Rows, Rule, build_rules
@@ -117,7 +117,7 @@ def beam_search(
         tokens = torch.from_numpy(np.ascontiguousarray(live.ids[:, -1:])).to(device)
     for sentence, pool in enumerate(search.pools):
         if not pool.best():
-            raise dead_end(sentence)
+            raise DeadEndError(sentence)
     return [pool.best() for pool in search.pools]
 
 

@@ -178,13 +178,20 @@ def finished(
     )
 
 
-def dead_end(sentence: int) -> ValueError:
-    """The error for a sentence whose hypotheses cannot be continued."""
-    return ValueError(
-        f"sentence {sentence} has no hypothesis: every piece that its limits allow has probability 0, expected at "
-        "least one; look at the suppressed ids, the minimum length, the prefix, the phrases that it must contain, the "
-        "rules that forbid pieces and the model's infinite logits"
-    )
+class DeadEndError(ValueError):
+    """A sentence has hypotheses that cannot be continued, and none that has ended.
+
+    Args:
+        sentence: Its number in the search.
+    """
+
+    def __init__(self, sentence: int) -> None:
+        super().__init__(
+            f"sentence {sentence} has no hypothesis: every piece that its limits allow has probability 0, expected at "
+            "least one; look at the suppressed ids, the minimum length, the prefix, the phrases that it must contain, "
+            "the rules that forbid pieces and the model's infinite logits"
+        )
+        self.sentence = sentence
 
 
 class FinishedPool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from seq2seq.search.hypotheses import Hypothesis, SearchLimits, StopTest, dead_end, finished
+from seq2seq.search.hypotheses import DeadEndError, Hypothesis, SearchLimits, StopTest, finished
 from seq2seq.search.length_penalty import LengthPenalty
 from seq2seq.search.rules import Rows, Rule, build_rules
 from seq2seq.search.step import (
@@ -163,7 +163,7 @@ def _check_ends(values: Float[np.ndarray, "R 1"], sentences: Int[np.ndarray, " R
         ValueError: saying for which sentence.
     """
     for row in np.flatnonzero(values == -np.inf).tolist():
-        raise dead_end(int(sentences[row]))
+        raise DeadEndError(int(sentences[row]))
 
 
 def complete(steps: Iterable[list[Grown]]) -> list[Hypothesis]:

@@ -9,7 +9,15 @@ import torch
 from seq2seq.bundle import Bundle
 from seq2seq.config import DecodeConfig
 from seq2seq.models import Ensemble, Transformer
-from seq2seq.search import Hypothesis, LengthPenalty, SearchLimits, beam_search, random_source, sample
+from seq2seq.search import (
+    DeadEndError,
+    Hypothesis,
+    LengthPenalty,
+    SearchLimits,
+    beam_search,
+    random_source,
+    sample,
+)
 from seq2seq.search.step import EstimateFunction, StepFunction
 from seq2seq.search.vocabulary import Vocabulary
 from seq2seq.translator.alignments import aligned_head, aligned_layer
@@ -33,14 +41,14 @@ def search(
 
     Args:
         model: The network that translates.
-        bundle: Its tokenizers, and its shortlist if `decode.shortlist` asks for one.
+        bundle: Its tokenizers, and its shortlist, which is there if `decode.shortlist` asks for it.
         parts: What to translate.
         decode: Options.
         text: What ids spell; hypotheses that spell the same are one answer.
         scored: Whether log-probabilities are wanted where the search finds its way without them: with a beam of 1.
 
     Raises:
-        ValueError: if a shortlist is asked for, but the bundle has none, or a part has no possible hypothesis.
+        ValueError: if a part has no possible hypothesis.
     """
     narrow = narrowed(model, bundle, parts, forbids=_forbids(model, decode, scored)) if decode.shortlist else None
     vocabulary = Vocabulary() if narrow is None else Vocabulary(narrow.pieces)
@@ -60,27 +68,30 @@ def search(
     state: Any = start(*pad([part.source for part in parts], bundle.source_tokenizer.special.pad, device))
     if decode.coverage_penalty:
         state = state.watch(aligned_layer(bundle.model_config, decode), aligned_head(decode))
-    if decode.draws:
-        hypotheses = _drawn(step, state, limits, rules, parts, decode, device)
-    else:
-        hypotheses = beam_search(
-            step,
-            state,
-            limits,
-            beam_size=decode.beam_size,
-            n_best=decode.num_found,
-            penalty=LengthPenalty(decode.penalty_form, decode.length_penalty),
-            patience=decode.patience,
-            identity=lambda numbers: text(vocabulary.ids(numbers)),
-            edits=rules.edits,
-            rules=rules.rules,
-            progress=rules.progress,
-            bonus=rules.bonus if rules.bonus is None or narrow is None else of_model(rules.bonus),
-            scored=scored,
-            estimate=estimate,
-            ranking=model.ranking if isinstance(model, Transformer) else None,
-            device=device,
-        )
+    try:
+        if decode.draws:
+            hypotheses = _drawn(step, state, limits, rules, parts, decode, device)
+        else:
+            hypotheses = beam_search(
+                step,
+                state,
+                limits,
+                beam_size=decode.beam_size,
+                n_best=decode.num_found,
+                penalty=LengthPenalty(decode.penalty_form, decode.length_penalty),
+                patience=decode.patience,
+                identity=lambda numbers: text(vocabulary.ids(numbers)),
+                edits=rules.edits,
+                rules=rules.rules,
+                progress=rules.progress,
+                bonus=rules.bonus if rules.bonus is None or narrow is None else of_model(rules.bonus),
+                scored=scored,
+                estimate=estimate,
+                ranking=model.ranking if isinstance(model, Transformer) else None,
+                device=device,
+            )
+    except DeadEndError as error:
+        raise ValueError(_no_way(wanted[error.sentence], decode)) from error
     return [
         [replace(one, ids=vocabulary.ids(one.ids), hit_limit=one.hit_limit and not part.forced) for one in found]
         for part, found in zip(parts, hypotheses, strict=True)
@@ -92,6 +103,24 @@ def _forbids(model: Transformer | Ensemble, decode: DecodeConfig, scored: bool) 
     if decode.draws or not isinstance(model, Transformer):
         return False
     return model.ranking is not None if decode.beam_size > 1 else not scored
+
+
+def _no_way(part: Part, decode: DecodeConfig) -> str:
+    """What is said of a line for which the search has come to a dead end, with all that may have led there."""
+    usual = DecodeConfig()
+    names = ("min_length", "min_length_factor", "no_repeat_ngram", "forbidden", "forbid_unknown", "shortlist")
+    reasons = [f"{name}={getattr(decode, name)}" for name in names if getattr(decode, name) != getattr(usual, name)]
+    if part.prefix:
+        reasons.append("its target" if part.forced else "its prefix")
+    reasons += [f"the phrases {list(part.phrases)}"] if part.phrases else []
+    if not reasons:
+        return f"line {part.number} has no translation: all pieces that may come next have probability 0 in this model"
+    where = "" if decode.beam_size == 1 else f" among the {decode.beam_size} hypotheses of its beam"
+    return (
+        f"line {part.number} has no translation{where}: nothing may come next that agrees "
+        f"with {', '.join(reasons)}; take {'one of them' if len(reasons) > 1 else 'it'} back"
+        + ("" if decode.draws else ", or raise beam_size")
+    )
 
 
 def _drawn(
