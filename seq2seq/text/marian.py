@@ -112,6 +112,10 @@ class MarianTokenizer(Tokenizer):
         unknown = self.special.unk
         return [self._ids.get(piece, unknown) for piece in [*front, *pieces]]
 
+    def front(self, ids: Sequence[int]) -> int:
+        """1 for a line with a language code in front, else 0."""
+        return int(bool(ids) and _LANGUAGE_CODE.fullmatch(self._pieces[ids[0]]) is not None)
+
     def decode_text(self, ids: Iterable[int]) -> str:
         """Text of the ids, special ones dropped, without spaces at its ends.
 

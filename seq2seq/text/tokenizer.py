@@ -38,6 +38,11 @@ class Tokenizer(abc.ABC):
         """`encode` of every line, in order."""
         return [self.encode(line) for line in lines]
 
+    def front(self, ids: Sequence[int]) -> int:
+        """How many ids at the start of a line say what is to be done with all of it, such as the code of a language."""
+        del ids  # a subclass knows
+        return 0
+
     @abc.abstractmethod
     def decode_text(self, ids: Iterable[int]) -> str:
         """Text of the ids, special ones dropped, line feeds kept.

@@ -196,11 +196,12 @@ class Aligner:
         """
         words = SourceWords.of(self._bundle.source_tokenizer, part.text, spaced=self._source_spaced)
         special = self._bundle.source_tokenizer.special
-        unknown = [at for at, id_ in enumerate(part.source) if id_ == special.unk != special.eos]
+        own = range(part.repeated, len(part.source) - 1)
+        unknown = [at for at in own if part.source[at] == special.unk != special.eos]
         surfaces = self._bundle.target_tokenizer.surfaces(ids)
         for place in self._unknown(ids):
-            source = max(unknown or range(len(part.source) - 1), key=weights[place].__getitem__)
-            surfaces[place] = words.copied(part.first + source, part=bool(unknown))
+            source = max(unknown or own, key=weights[place].__getitem__)
+            surfaces[place] = words.copied(part.first + source - part.repeated, part=bool(unknown))
         return "".join(surfaces).strip().replace("\n", " ").replace("\r", " ")
 
     def of_line(self, line: SourceLine, candidates: Sequence[Candidate], decode: DecodeConfig) -> tuple[Candidate, ...]:
@@ -216,9 +217,9 @@ class Aligner:
         words = SourceWords.of(self._bundle.source_tokenizer, line.text, spaced=self._source_spaced)
         numbers: list[tuple[int, ...]] = []  # of the words of each source piece, EOS of each part included
         for part in line.parts:
-            places = range(part.first, part.first + len(part.source) - 1)
+            places = range(part.first, part.first + len(part.source) - 1 - part.repeated)
             if self._source_spaced:
-                numbers += [*(words.numbers[place] for place in places), ()]
+                numbers += [*[()] * part.repeated, *(words.numbers[place] for place in places), ()]
             else:
                 numbers += [(len(numbers) + at,) for at in range(len(part.source))]
         return tuple(self._with_words(candidate, numbers, decode) for candidate in candidates)

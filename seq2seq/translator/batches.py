@@ -35,6 +35,8 @@ class Part:
     """The line, all of it."""
     first: int = 0
     """Number of the line's pieces before this part."""
+    repeated: int = 0
+    """Pieces in front that are repeated from the front of the line, which the part itself comes after."""
     positions: int | None = None
     """Target pieces, EOS included, that the model has positions for; None without a limit."""
     room: int = 0

@@ -44,6 +44,8 @@ def fit(
 ) -> tuple[list[list[int]], str | None]:
     """The parts that a line is translated in, and a notice if it was too long to be one.
 
+    Each part has in front what says how all of the line is to be translated, such as the code of a language.
+
     Args:
         ids: The line, without EOS.
         tokenizer: Knows the pieces of `ids`.
@@ -74,7 +76,10 @@ def fit(
         )
     if decode.long_lines is LongLines.truncate:
         return [ids[:limit]], f"{found}: the last {len(ids) - limit} pieces were dropped"
-    parts = split(ids, tokenizer.pieces(ids), limit)
+    front = tokenizer.front(ids)
+    if limit <= front:
+        raise ValueError(f"{found}; it leaves no room beside the first {front} and EOS, which every part has")
+    parts = [[*ids[:front], *part] for part in split(ids[front:], tokenizer.pieces(ids[front:]), limit - front)]
     return parts, f"{found}: translated in {len(parts)} parts"
 
 

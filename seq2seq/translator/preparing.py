@@ -64,12 +64,18 @@ class Preparation:
                 f"line {number} is translated in {len(pieces)} parts, so that its {'target' if forced else 'phrases'} "
                 "cannot be told which part is meant; shorten the line, or raise max_source_length"
             )
-        eos, starts = self.source_tokenizer.special.eos, accumulate(map(len, pieces), initial=0)
+        eos, front = self.source_tokenizer.special.eos, self.source_tokenizer.front(ids)
+        starts = accumulate((len(piece) - front for piece in pieces[1:]), initial=len(pieces[0]))
         parts = []
-        for piece, start in zip(pieces, starts, strict=False):
+        for piece, start in zip(pieces, [0, *starts], strict=False):
             given, phrases = (prefix_ids, request.phrases) if start == 0 else ((), ())
             source = (*piece, eos)
             positions = _smallest(longest_target(one, len(source)) for one in self.model_configs)
+            if positions is not None and len(given) >= positions:
+                raise ValueError(
+                    f"the {'target' if forced else 'prefix'} of line {number} has {len(given)} pieces, the model's "
+                    f"learned positions have room for {positions - 1} and EOS behind this source; shorten the text"
+                )
             room = room_for_phrases(
                 self.target_tokenizer,
                 decode,
@@ -87,6 +93,7 @@ class Preparation:
                     forced=forced and start == 0,
                     text=request.text,
                     first=start,
+                    repeated=front if start else 0,
                     positions=positions,
                     room=room,
                 )

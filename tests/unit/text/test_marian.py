@@ -116,6 +116,8 @@ def test_a_language_code_in_front_is_one_id(tokenizer):
     assert tokenizer.pieces([code]) == [">>deu<<"]
     assert rest == tokenizer.encode("haus")
     assert tokenizer.encode(">> two words << haus") == tokenizer.encode("  >> two words << haus")
+    lines = (">>deu<< haus", ">>fra<<", "haus >>deu<<", "haus", "")
+    assert [tokenizer.front(tokenizer.encode(line)) for line in lines] == [1, 1, 0, 0, 0]
 
 
 def test_a_batch_is_its_lines(tokenizer, corpus):

@@ -1,17 +1,20 @@
 """Translators of models from elsewhere: one id for several special pieces, other tasks, two tokenizers of one table."""
 
 import dataclasses
+import itertools
 import json
 
 import pytest
+import torch
 
 from seq2seq.bundle import Bundle
-from seq2seq.config import Architecture, DecodeConfig, ModelConfig, Task, TokenizerConfig, Tying
+from seq2seq.config import Architecture, DecodeConfig, LongLines, ModelConfig, Task, TokenizerConfig, Tying
 from seq2seq.models import build_model
 from seq2seq.text.marian import MarianTokenizer
 from seq2seq.text.sentence_piece import SentencePieceTokenizer
 from seq2seq.text.tokenizer_training import train_tokenizer
 from seq2seq.translator import Translator
+from seq2seq.translator.word_numbers import SourceWords
 
 
 def starting_from(piece: str, tokenizer: SentencePieceTokenizer) -> MarianTokenizer:
@@ -56,3 +59,36 @@ def test_a_decoder_only_model_needs_one_vocabulary(tiny_bundle, tiny_lines):
     with pytest.raises(ValueError, match="architecture=decoder_only needs one vocabulary for both sides, got two"):
         Translator(Bundle(model, config, other, tiny_bundle.target_tokenizer))
     assert len(Translator(Bundle(model, config, other, other)).translate(tiny_lines[:2])) == 2
+
+
+def test_every_part_of_a_line_is_told_the_language_and_its_words_are_those_of_the_line(tiny_bundle):
+    plain = tiny_bundle.target_tokenizer
+    names = plain.pieces(range(plain.vocab_size))
+    table = {name: id_ for id_, name in enumerate([*names, ">>fra<<"])}
+    source = MarianTokenizer(plain.model, json.dumps(table).encode(), table["<pad>"])
+    config = dataclasses.replace(tiny_bundle.model_config, tying=Tying.two_way)
+    torch.manual_seed(1)
+    model = build_model(config, len(table), len(names)).eval()
+    translator = Translator(Bundle(model, config, source, plain))
+    line = ">>fra<< die cat sieht. Der owl und der dog."
+    options = DecodeConfig(
+        max_source_length=12, long_lines=LongLines.split, alignments=True, replace_unknown=True, max_length=6
+    )
+    (found,) = translator.translate([line], options, on_notice=lambda _: None)
+    code = table[">>fra<<"]
+    assert len(found.source_ids) > 1
+    assert [part[0] for part in found.source_ids] == [code] * len(found.source_ids)
+    own = [id_ for part in found.source_ids for id_ in part[1:-1]]
+    assert [code, *own] == source.encode(line)
+    (best,) = found.candidates
+    assert {len(row) for row in best.alignment} == {sum(map(len, found.source_ids))}
+    ends = list(itertools.accumulate(map(len, found.source_ids)))
+    places = [place for part, end in zip(found.source_ids, ends, strict=True) for place in range(end - len(part), end)]
+    starts = {0, *ends}
+    words = SourceWords.of(source, line, spaced=True).numbers
+    numbers, taken = {}, iter(words)
+    for place in places:  # the code is the line's first piece, and no word's in the parts behind the first
+        eos, repeated = place + 1 in starts, place in starts - {0}
+        numbers[place] = () if eos or repeated else next(taken)
+    linked = {word for place, _ in best.piece_links for word in numbers[place]}
+    assert {word for word, _ in best.word_links} == linked

@@ -1,8 +1,10 @@
 import itertools
+from unittest.mock import Mock
 
 import pytest
 
 from seq2seq.config import DecodeConfig, LongLines
+from seq2seq.text.tokenizer import Tokenizer
 from seq2seq.translator.long_lines import fit, join, longest_source, longest_target, sentence_starts, split
 from seq2seq.translator.results import Candidate
 
@@ -169,3 +171,26 @@ def test_a_line_beyond_the_learned_positions_is_treated_as_one_beyond_the_limit(
     found, notice = fit(ids, tokenizer, decode(100, choice), 7, 4)
     assert max(map(len, found)) <= 3
     assert notice.startswith("line 7 has 7 pieces, the model's learned positions are enough for 4: ")
+
+
+@pytest.fixture
+def coded() -> Tokenizer:
+    """Its id 7 is the code of a language; a sentence ends after each third word."""
+    made = Mock(spec=Tokenizer)
+    made.front.side_effect = lambda ids: int(ids[:1] == [7])
+    made.pieces.side_effect = lambda ids: [f"▁Word{'.' if id_ % 3 == 0 else ''}" for id_ in ids]
+    return made
+
+
+def test_the_code_of_a_language_is_in_front_of_every_part(coded):
+    decode = DecodeConfig(max_source_length=4, long_lines=LongLines.split)
+    parts, notice = fit([7, 10, 11, 12, 13, 14], coded, decode, 1)
+    assert parts == [[7, 10, 11], [7, 12], [7, 13, 14]]
+    assert notice == "line 1 has 7 pieces, max_source_length is 4: translated in 3 parts"
+    assert fit([10, 11, 12, 13], coded, decode, 1)[0] == [[10, 11, 12], [13]]
+
+
+def test_a_limit_without_room_beside_the_code_of_a_language_is_refused(coded):
+    decode = DecodeConfig(max_source_length=2, long_lines=LongLines.split)
+    with pytest.raises(ValueError, match="it leaves no room beside the first 1 and EOS, which every part has"):
+        fit([7, 10, 11], coded, decode, 1)

@@ -422,3 +422,5 @@ def test_learned_positions_end_a_translation_and_never_crash_it(tiny_bundle, fam
     assert [len(answer.ids) for answer in found] == room
     with pytest.raises(ValueError, match="the model's learned positions are enough for"):
         translator.translate(["owl " * 30])
+    with pytest.raises(ValueError, match="the model's learned positions have room for"):
+        translator.translate(["ant", Request("die cat", prefix="owl " * 30)])
