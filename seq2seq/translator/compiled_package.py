@@ -41,6 +41,10 @@ def check_compilable(bundle: Bundle) -> None:
         raise ValueError(
             "--to aoti is for models that translate, this one is a language model; `seq2seq generate` takes it as it is"
         )
+    if not hasattr(torch.cpu, "get_capabilities"):
+        raise ValueError(
+            f"--to aoti needs torch 2.11 or later, which tells what the CPU can; this is torch {torch.__version__}"
+        )
 
 
 def save_compiled(bundle: Bundle, path: str | Path) -> None:

@@ -14,6 +14,7 @@ from seq2seq.config import Compute, DecodeConfig, LongLines, PenaltyForm, Utilit
 from seq2seq.interop.ctranslate2 import export_ctranslate2
 from seq2seq.models.encoder_decoder import EncoderDecoder
 from seq2seq.models.quantized import compute_in
+from seq2seq.models.transformer import Transformer
 from seq2seq.models.twins import in_float64, uncached
 from seq2seq.nn.device import evaluation
 from seq2seq.search.agreement import Answer, Answers, Check, NotApplicableError, exact_checks
@@ -58,8 +59,9 @@ def checks(bundle: Bundle, lines: Sequence[str], decode: DecodeConfig | None = N
     found = exact_checks(ways, must, ways.precise, bundle.model.output.dtype)
     return [
         *found,
-        Check("bfloat16", ("float32", "bfloat16"), ways.bfloat16, must_agree=False),
-        Check("int8", ("float32", "int8"), ways.int8, must_agree=False),
+        Check("bfloat16", ("float32", "bfloat16"), lambda: ways.rounded(Compute.bfloat16), must_agree=False),
+        Check("int8", ("float32", "int8"), lambda: ways.rounded(Compute.int8), must_agree=False),
+        Check("whole model in bfloat16", ("float32", "bfloat16"), ways.half, must_agree=False),
         Check("torch against CTranslate2", ("torch", "CTranslate2"), ways.ctranslate2, must_agree=False),
     ]
 
@@ -157,22 +159,24 @@ class Ways:
         scored = self._translator.score_ids(sources, targets, self.decode)
         return own, [replace(one, score=pair.log_prob) for one, pair in zip(own, scored, strict=True)]
 
-    def bfloat16(self) -> Answers:
-        """The weights in bfloat16."""
+    def half(self) -> Answers:
+        """The whole model in bfloat16, as on a GPU."""
         if self._bundle.model.output.dtype is torch.bfloat16:
             raise NotApplicableError("the model is in bfloat16 itself")
-        half = Translator(replace(self._bundle, model=copy.deepcopy(self._bundle.model).bfloat16()))
-        return answers(self.batched), answers(half.translate(self._lines, self.decode, on_notice=_unheard))
+        return self._coarse(copy.deepcopy(self._bundle.model).bfloat16())
 
-    def int8(self) -> Answers:
-        """Products with the weights in 8-bit integers, as `Translator.load(compute=Compute.int8)` has them."""
+    def rounded(self, compute: Compute) -> Answers:
+        """Products with rounded weights, as `Translator.load(compute=compute)` has them."""
         model = copy.deepcopy(self._bundle.model).float()
         try:
-            compute_in(model, Compute.int8)
+            compute_in(model, compute)
         except ValueError as reason:
             raise NotApplicableError(str(reason)) from reason
-        coarse = Translator(replace(self._bundle, model=model))
-        return answers(self.batched), answers(coarse.translate(self._lines, self.decode, on_notice=_unheard))
+        return self._coarse(model)
+
+    def _coarse(self, model: Transformer) -> Answers:
+        other = Translator(replace(self._bundle, model=model))
+        return answers(self.batched), answers(other.translate(self._lines, self.decode, on_notice=_unheard))
 
     def compiled(self, path: str | Path, *, alone: bool) -> Answers:
         """By the compiled code of the bundle at `path`: each line by itself, or all at once.

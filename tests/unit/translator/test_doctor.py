@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from seq2seq.bundle import Bundle
-from seq2seq.config import DecodeConfig, LongLines, Utility
+from seq2seq.config import Compute, DecodeConfig, LongLines, Utility
 from seq2seq.models import quantized
 from seq2seq.models.encoder_decoder import EncoderDecoder
 from seq2seq.nn.cache import DecoderState
@@ -29,7 +29,7 @@ def failed(found: dict[str, Finding]) -> list[str]:
 
 def test_a_sound_model_passes_every_check(tiny_bundle):
     found = findings(tiny_bundle)
-    information = ("bfloat16", "int8", "torch against CTranslate2")
+    information = ("bfloat16", "int8", "whole model in bfloat16", "torch against CTranslate2")
     assert {name: finding.outcome for name, finding in found.items() if name not in information} == {
         "line alone against batch": Outcome.equal,
         "padding": Outcome.equal,
@@ -39,7 +39,9 @@ def test_a_sound_model_passes_every_check(tiny_bundle):
         "n-best 1 against n": Outcome.equal,
         "search score against forced": Outcome.equal,
     }
-    assert all(finding.comparison.num_answers >= len(LINES) - 1 for finding in found.values())
+    for name, finding in found.items():
+        assert finding.comparison is not None or name in information
+        assert finding.comparison is None or finding.comparison.num_answers >= len(LINES) - 1
     assert found["search score against forced"].comparison.num_answers > len(LINES)
 
 
@@ -47,9 +49,22 @@ def test_a_sound_model_passes_in_float32_too_and_in_bfloat16_it_may_differ(tiny_
     bundle = dataclasses.replace(tiny_bundle, model=copy.deepcopy(tiny_bundle.model).float())
     found = findings(bundle)
     assert failed(found) == []
-    for coarse in ("bfloat16", "int8"):
+    for coarse in ("bfloat16", "int8", "whole model in bfloat16"):
+        if found[coarse].outcome is Outcome.not_applicable:  # this CPU has no such products
+            assert coarse == "bfloat16"
+            assert "needs a CPU with bfloat16 instructions" in found[coarse].note
+            continue
         assert found[coarse].comparison.largest_gap > 1e-3
         assert not found[coarse].fails
+
+
+@pytest.mark.parametrize("compute", [Compute.bfloat16, Compute.int8])
+def test_rounded_products_are_those_that_users_get(tiny_bundle, monkeypatch, compute):
+    asked = []
+    monkeypatch.setattr("seq2seq.translator.doctor.compute_in", lambda model, numbers: asked.append(numbers))
+    (check,) = (one for one in checks(tiny_bundle, LINES) if one.name == compute.name)
+    assert examine(check).outcome in (Outcome.equal, Outcome.differs)
+    assert asked == [compute]
 
 
 def test_a_sound_model_passes_with_other_options_of_its_own(tiny_bundle):
