@@ -87,6 +87,11 @@ class EngineOptions:
     ] = 1
     threads: Threads = None
 
+    @property
+    def place(self) -> str:
+        """The device, which for compiled code is the CPU unless another one was typed."""
+        return "cpu" if self.backend is Backend.aoti and self.device == "auto" else self.device
+
     def check(self) -> None:
         """Refuse what cannot be.
 

@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 
 from seq2seq.cli import UsageError, translate_ranks
-from seq2seq.cli.engines import Backend, EngineOptions, bundle_decode
+from seq2seq.cli.engines import EngineOptions, bundle_decode
 from seq2seq.cli.line_progress import LineProgress
 from seq2seq.cli.option_groups import spread
 from seq2seq.cli.search_options import SearchOptions
+from seq2seq.cli.translate_checks import check_alignment, check_backend, check_lines, check_phrases
 from seq2seq.cli.translate_inputs import STDIN, LineFiles, requests
 from seq2seq.cli.translate_job import Answer, Answers, Job
 from seq2seq.cli.translate_output import Format, Rows
-from seq2seq.config import PenaltyForm
 from seq2seq.text.lines import check_place, write_lines
 
 OUTPUT = "Output"
@@ -119,10 +119,10 @@ def translate(
     job = Job(model, engine, decode, Rows(format_, decode.n_best, scores))
     at_terminal = source == STDIN and sys.stdin.isatty()
     interactive = interactive or at_terminal
-    if resume and (output is None or source == STDIN or interactive):
+    if resume and (output is None or interactive or not files.can_be_read_again(source)):
         raise UsageError(
-            "--resume goes on with a file that is read and one that is written; give INPUT and -o OUTPUT, and leave "
-            "--interactive out"
+            "--resume goes on with a file that is read and one that is written; give INPUT, no pipe, and -o OUTPUT, "
+            "and leave --interactive out"
         )
     if interactive and engine.devices > 1:
         raise UsageError(
@@ -134,8 +134,10 @@ def translate(
             "with --interactive, or at a terminal, each line is answered before the next one is read, so that several "
             "processes have nothing to share; start one without torchrun"
         )
+    check_alignment(search, job)
     check_phrases(job, files)
     check_backend(job, files)
+    check_lines(job, source, files, total)
     if resume:
         num_notices = run_on(job, source, files, str(output), total)
     else:
@@ -144,51 +146,18 @@ def translate(
         raise typer.Exit(1)
 
 
-def check_phrases(job: Job, files: LineFiles) -> None:
-    """Refuse phrases where no beam is there whose places could be shared out, whichever line will have them.
-
-    Raises:
-        UsageError: naming the option.
-    """
-    option = "--phrases" if files.phrases is not None else "--terms"
-    if (files.phrases is None and files.terms is None) or job.engine.backend is Backend.ctranslate2:
-        return
-    if job.decode.beam_size == 1:
-        how = f"--temperature {job.decode.temperature:g} draws" if job.decode.draws else "--beam 1 is greedy"
-        raise UsageError(f"{option} takes a beam whose places are shared out, but {how}; give --beam 10 instead")
-
-
-def check_backend(job: Job, files: LineFiles) -> None:
-    """Refuse what the lines will ask for and the backend does not do, before it begins.
-
-    Raises:
-        UsageError: naming the option.
-    """
-    if job.engine.backend is not Backend.ctranslate2:
-        return
-    for option, name in {"--phrases": files.phrases, "--terms": files.terms}.items():
-        if name is not None:
-            raise UsageError(f"{option} is not something that CTranslate2 does; leave --backend ctranslate2 out")
-    decode = job.decode
-    ranked = decode.beam_size > 1 and decode.penalty_form is not PenaltyForm.none and decode.length_penalty != 0
-    if files.prefixes is not None and ranked:
-        raise UsageError(
-            "--prefixes are left out of the scores that CTranslate2's beam goes by, so that the length penalty would "
-            "choose otherwise; give --length-penalty 0 or --beam 1, or leave --backend ctranslate2 out"
-        )
-
-
 def run(job: Job, source: str, files: LineFiles, output: str | None, *, interactive: bool, total: int | None) -> int:
     """Translate `source` to `output`; the number of lines that there was a notice for.
 
     Raises:
-        ValueError: for text that is not UTF-8, or a line that is too long, after what comes before it on stdout.
+        ValueError: for what is wrong with a line of standard input, after what comes before it on stdout, or if the
+            input has changed meanwhile.
         FileNotFoundError: for an input file that is not there.
     """
     found = job.answers(requests(source, files), read_ahead=not interactive)
     if source == STDIN and sys.stdin.isatty():
         print("One line, one translation; end with Ctrl-D.", file=sys.stderr)
-    with told(found, total, wanted=output is not None or not sys.stdout.isatty()) as teller:
+    with told(found, total, source, wanted=output is not None or not sys.stdout.isatty()) as teller:
         written = (row for answer in teller for row in answer.rows)
         if output is not None:
             write_lines(output, written)
@@ -221,27 +190,29 @@ def run_on(job: Job, source: str, files: LineFiles, output: str, total: int | No
         found = job.answers(lines, first=partial.lines + 1)
         left = None if total is None else total - partial.lines
         try:
-            with told(found, left, wanted=True) as teller:
+            with told(found, left, source, wanted=True) as teller:
                 for answer in teller:
                     partial.write(answer)
         except KeyboardInterrupt:
-            print(f"seq2seq: stopped; the same command goes on with {partial.part}", file=sys.stderr)
+            if partial.committed:
+                print(f"seq2seq: stopped; the same command goes on with {partial.part}", file=sys.stderr)
             raise
         partial.finish()
     return before + teller.notices
 
 
 @contextmanager
-def told(found: Answers, total: int | None, *, wanted: bool) -> "Iterator[Teller]":
+def told(found: Answers, total: int | None, source: str, *, wanted: bool) -> "Iterator[Teller]":
     """Tells people about answers that pass by while the block runs, and sees to it that none is worked on afterwards.
 
     Args:
         found: The answers.
         total: How many there will be, if that is known.
+        source: Where the lines come from.
         wanted: Whether there may be a bar.
     """
     progress = LineProgress(total, wanted=wanted)
-    teller = Teller(found, progress)
+    teller = Teller(found, progress, total, source)
     try:
         yield teller
     finally:
@@ -257,15 +228,28 @@ class Teller:
     Args:
         found: The answers.
         progress: Where it is told.
+        total: How many there will be, if that is known.
+        source: Where the lines come from.
     """
 
-    def __init__(self, found: Answers, progress: LineProgress) -> None:
+    def __init__(self, found: Answers, progress: LineProgress, total: int | None, source: str) -> None:
         self.notices = 0
         self._found, self._progress = found, progress
+        self._total, self._source = total, source
 
     def __iter__(self) -> Iterator[Answer]:
+        """The answers.
+
+        Raises:
+            ValueError: in the end, if there were more or fewer than was known.
+        """
         for answer in self._progress.follow(self._found):
             if answer.notice is not None:
                 self.notices += 1
                 self._progress.print(f"seq2seq: {answer.notice}")
             yield answer
+        if self._total not in (None, self._progress.done):
+            raise ValueError(
+                f"{self._source} had {self._total} lines left to translate when this began, and {self._progress.done} "
+                "came; it must not change meanwhile"
+            )

@@ -76,7 +76,7 @@ def share(engine: EngineOptions, rank: int) -> EngineOptions:
     Raises:
         ValueError: if there are not so many GPUs.
     """
-    device = engine.device
+    device = engine.place
     if device != "cpu":
         import torch
 
@@ -92,7 +92,9 @@ def share(engine: EngineOptions, rank: int) -> EngineOptions:
                     "or --device cpu for processes that share its threads"
                 )
             return replace(engine, device=f"cuda:{rank}", devices=1)
-    total = engine.threads or int(os.environ.get("OMP_NUM_THREADS") or 0) or _num_cores()
+    from seq2seq.nn.device import threads_wanted
+
+    total = engine.threads or threads_wanted() or _num_cores()
     own = total // engine.devices + (rank < total % engine.devices)
     return replace(engine, device=device, threads=max(1, own), devices=1)
 

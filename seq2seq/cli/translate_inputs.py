@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seq2seq.cli import UsageError
-from seq2seq.text.lines import count_lines, iter_lines, stream_lines
+from seq2seq.text.lines import count_lines, find_file, iter_lines, stream_lines
 
 if TYPE_CHECKING:
     from seq2seq.translator import Request
@@ -69,7 +69,9 @@ class LineFiles:
         return {option: name for option, name in files.items() if name is not None}
 
     def check(self, source: str) -> int | None:
-        """Refuse files that do not go together or with the input; the number of its lines, None of standard input.
+        """Refuse files that do not go together or with the input; the number of its lines, if that can be known.
+
+        What can be read only once, standard input or a pipe, is not read here: lines are compared when they come.
 
         Raises:
             UsageError: for options that exclude each other.
@@ -88,12 +90,17 @@ class LineFiles:
             raise UsageError(
                 f"standard input ({STDIN}) is the text to translate; name a file for {_named(self.by_line)}"
             )
-        total = None if source == STDIN else count_lines(source)
+        total = _num_lines(source)
         for option, name in self.by_line.items():
-            found = count_lines(name)
-            if total is not None and found != total:
+            found = _num_lines(name)
+            if total is not None and found is not None and found != total:
                 raise ValueError(_uneven(option, name, f"has {found} lines", source, f"has {total}"))
         return total
+
+    def can_be_read_again(self, source: str) -> bool:
+        """Whether the input and all that is said about its lines are in files, not in pipes."""
+        names = [source, *self.by_line.values(), *([] if self.terms is None else [self.terms])]
+        return not any(_is_read_once(name) for name in names)
 
 
 def requests(source: str, files: LineFiles) -> "Iterator[Request]":
@@ -127,6 +134,21 @@ def requests(source: str, files: LineFiles) -> "Iterator[Request]":
     for option, answers in beside.items():
         if next(answers, None) is not None:
             raise ValueError(_uneven(option, files.by_line[option], "has more lines", name, f"ends after {number}"))
+
+
+def _is_read_once(name: str) -> bool:
+    """Whether it is standard input, a pipe or a device.
+
+    Raises:
+        ValueError: if it is a folder.
+        FileNotFoundError: if there is no such file.
+    """
+    return name == STDIN or not find_file(name).is_file()
+
+
+def _num_lines(name: str) -> int | None:
+    """How many lines a file has; None of what can be read only once."""
+    return None if _is_read_once(name) else count_lines(name)
 
 
 def _uneven(option: str, file: str, has: str, source: str, other: str) -> str:

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from seq2seq.cli.engines import EngineOptions, load_engine
 from seq2seq.cli.translate_output import Format, Rows
-from seq2seq.config import DecodeConfig, from_dict, to_dict
+from seq2seq.config import DecodeConfig, ModelConfig, from_dict, to_dict
 
 if TYPE_CHECKING:
     from seq2seq.translator import Request, Translation
     from seq2seq.translator.line_translator import LineTranslator
+    from seq2seq.translator.preparing import Preparation
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,14 @@ class Job:
             from_dict(DecodeConfig, plain["decode"]),
             Rows(**{**plain["rows"], "format_": Format[plain["rows"]["format_"]]}),
         )
+
+    def preparation(self) -> "Preparation":
+        """What makes lines ready for the models, of which only the options are read."""
+        from seq2seq.bundle import load_tokenizers, read_config
+        from seq2seq.translator.preparing import Preparation
+
+        configs = [from_dict(ModelConfig, read_config(model)["model"], where="model.") for model in self.models]
+        return Preparation(*load_tokenizers(self.model), tuple(configs))
 
     def load(self, *, one_by_one: bool = False) -> "LineTranslator":
         """What translates, in this process; with `one_by_one` it is to answer single lines soon."""

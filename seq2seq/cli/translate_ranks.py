@@ -84,7 +84,7 @@ def own_options(options: EngineOptions, told: EngineOptions | None = None) -> En
         raise UsageError(
             f"--device {options.device} is one device for all; give --device {options.device.split(':')[0]}"
         )
-    device = options.device
+    device = replace(told or options, device=options.device).place
     if device in ("auto", "cuda"):
         import torch
 

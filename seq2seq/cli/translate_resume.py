@@ -6,7 +6,8 @@ out.en.part.json  the journal: how many lines of input they answer, how many byt
 
 The journal is written after the lines have reached the disk; what stands behind them is cut off when the job goes on.
 The lines of a window are answered together, and the journal is written at the ends of windows, so that the output is
-that of a job which was never stopped, to the last bit.
+that of a job which was never stopped, to the last bit. A job of which no line has been answered leaves nothing behind,
+or what it left is passed over: it may begin again with other options.
 """
 
 import contextlib
@@ -93,7 +94,9 @@ class PartialOutput:
             raise ValueError(f"{output} is not a regular file, so a job cannot go on with it; leave --resume out")
         self.part = self._output.with_name(self._output.name + ".part")
         self._journal_file = self._output.with_name(self._output.name + ".part.json")
+        self._temporary = self._journal_file.with_name(self._journal_file.name + ".tmp")
         self._journal = self._read(options)
+        self._committed = self._journal.lines
         self._answered = hashlib.sha256()
         self._read_ahead: deque[bytes] = deque()
         self._stream: IO[bytes] | None = None
@@ -109,15 +112,20 @@ class PartialOutput:
         return self._journal.lines
 
     @property
+    def committed(self) -> int:
+        """How many of them are safe, whatever happens."""
+        return self._committed
+
+    @property
     def notices(self) -> int:
         """How many of them there was a notice for."""
         return self._journal.notices
 
     def __enter__(self) -> "PartialOutput":
-        if not self._journal_file.exists():
-            self._write_journal()
         self._stream = self.part.open("r+b" if self.part.exists() else "w+b")
         _lock(self._stream, self.part)
+        if not self._committed:
+            self._write_journal()
         size = self._stream.seek(0, os.SEEK_END)
         if size < self._journal.bytes:
             self._stream.close()
@@ -133,6 +141,9 @@ class PartialOutput:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._stream is not None:
+            if error is not None and not self._committed:
+                for path in (self._temporary, self._journal_file, self.part):
+                    path.unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # such as a full disk, which has been told of
                 self._stream.close()
 
@@ -198,19 +209,19 @@ class PartialOutput:
         os.fsync(self._stream.fileno())
         self._journal.digest = self._answered.hexdigest()
         self._write_journal()
+        self._committed = self._journal.lines
 
     def _write_journal(self) -> None:
-        temporary = self._journal_file.with_name(self._journal_file.name + ".tmp")
-        with temporary.open("w", encoding="utf-8") as stream:
+        with self._temporary.open("w", encoding="utf-8") as stream:
             json.dump({"version": VERSION, **vars(self._journal)}, stream, ensure_ascii=False)
             stream.flush()
             os.fsync(stream.fileno())
-        temporary.replace(self._journal_file)
+        self._temporary.replace(self._journal_file)
 
     def _read(self, options: dict[str, Any]) -> _Journal:
         """The journal that is there, or a new one."""
         if not self._journal_file.exists():
-            if self.part.exists():
+            if self.part.exists() and self.part.stat().st_size:
                 raise ValueError(
                     f"{self.part} exists without its journal {self._journal_file.name}, so it is not known what it "
                     "is; remove it, or write to another place"
@@ -226,6 +237,8 @@ class PartialOutput:
             ) from error
         if version != VERSION:
             raise ValueError(f"{self._journal_file} has version {version}, expected {VERSION}; update seq2seq")
+        if not journal.lines and not journal.complete:
+            return _Journal(options)
         changed = _differences(journal.options, json.loads(json.dumps(options)))
         if changed:
             raise ValueError(

@@ -1,7 +1,8 @@
 """Lines shared out to several who translate, and their answers put back in order.
 
 The lines are read and filled into batches here, exactly as one process would do it, and whoever is free takes the next
-batch: the same batches give the same answers to the last bit, whoever translates them.
+batch: the same batches give the same answers to the last bit, whoever translates them. (A line that is split into parts
+goes whole to its first part's batch, so that there batches are others, and scores the same up to rounding.)
 """
 
 import queue
@@ -12,13 +13,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from seq2seq.cli.translate_job import Answer, Answers, Job, answer
-from seq2seq.config import ModelConfig, from_dict
 
 if TYPE_CHECKING:
     from seq2seq.translator import Request
     from seq2seq.translator.batches import SourceLine
     from seq2seq.translator.line_translator import LineTranslator
-    from seq2seq.translator.preparing import Preparation
 
 AHEAD = 2
 """Windows of lines that are in the works at once; what is kept in memory does not grow with the input."""
@@ -85,7 +84,7 @@ def windows(job: Job, lines: "Iterable[Request]", first: int = 1) -> Iterator[Wi
     """
     from seq2seq.translator.batches import READ_AHEAD, take
 
-    preparation, read = _preparation(job), deque["tuple[int, Request]"]()
+    preparation, read = job.preparation(), deque["tuple[int, Request]"]()
 
     def prepared() -> "Iterator[SourceLine]":
         for number, line in enumerate(lines, start=first):
@@ -101,15 +100,6 @@ def windows(job: Job, lines: "Iterable[Request]", first: int = 1) -> Iterator[Wi
         yield Window(tasks, [number for number, _ in requests], error)
         if error is not None or not window:
             return
-
-
-def _preparation(job: Job) -> "Preparation":
-    """What makes lines ready for the job's models, of which only the options are read."""
-    from seq2seq.bundle import load_tokenizers, read_config
-    from seq2seq.translator.preparing import Preparation
-
-    configs = [from_dict(ModelConfig, read_config(model)["model"], where="model.") for model in job.models]
-    return Preparation(*load_tokenizers(job.models[0]), tuple(configs))
 
 
 def _batches(window: "Sequence[SourceLine]", budget: int) -> list[list[int]]:

@@ -4,6 +4,8 @@ import io
 import json
 import os
 import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -137,6 +139,7 @@ def test_every_search_option_reaches_the_search(tiny_bundle_folder, source, monk
 def test_every_other_option_of_decoding_reaches_the_search(tiny_bundle_folder, source, monkeypatch, tmp_path):
     seen = []
     monkeypatch.setattr("seq2seq.cli.translate_job.load_engine", lambda *told, **_: seen.append(told[2]) or stop())
+    monkeypatch.setattr("seq2seq.cli.translate.check_lines", lambda *_: None)  # these phrases are ruled out
 
     def stop():
         raise ValueError("seen")
@@ -231,6 +234,9 @@ def test_threads_are_set(tiny_bundle_folder, source, monkeypatch):
         (["--ordered"], "--ordered is for --phrases FILE", 2),
         (["--prefixes", "-"], "standard input (-) is the text to translate; name a file for --prefixes", 2),
         (["--alignments"], "--alignments is for --format jsonl", 2),
+        (["--alignment-layer", "1"], "--alignment-layer says whose attention aligns, but nothing is aligned", 2),
+        (["--alignment-head", "2"], "--alignment-head says whose attention aligns, but nothing is aligned", 2),
+        (["--shortlist"], "a shortlist is wanted, but the bundle has none", 1),
         (["--forbid-file", os.devnull], "/dev/null has no word in it; expected words to forbid", 1),
     ],
 )
@@ -294,3 +300,106 @@ def test_a_phrase_with_an_empty_alternative_is_named_by_its_line(tiny_bundle_fol
     result = call(tiny_bundle_folder, source, "--phrases", tmp_path / "phrases")
     assert result.exit_code == 1
     assert f"line 3 of {source}: phrase 'pig|' has an empty alternative" in result.stderr
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Iterator[Callable[[str, bytes], Path]]:
+    """Makes pipes that a thread writes to, once."""
+    threads = []
+
+    def make(name: str, content: bytes) -> Path:
+        path = tmp_path / name
+        os.mkfifo(path)
+        thread = threading.Thread(target=path.write_bytes, args=[content], daemon=True)
+        thread.start()
+        threads.append(thread)
+        return path
+
+    yield make
+    for thread in threads:
+        thread.join(timeout=10)
+        assert not thread.is_alive()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+@pytest.mark.parametrize("output", [True, False])
+def test_a_pipe_is_read_once_and_every_line_of_it_translated(tiny_bundle_folder, source, expected, pipe, output):
+    text = source.read_bytes()
+    place = source.with_name("out")
+    read = pipe("pipe", text)
+    prefixes = pipe("prefixes", b"\n" * len(LINES))
+    result = call(tiny_bundle_folder, read, "--prefixes", prefixes, *(["-o", place] if output else []))
+    found = place.read_text("utf-8").split("\n")[:-1] if output else rows(result)
+    assert result.exit_code == 0
+    assert found == [translation.text for translation in expected]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_cannot_be_gone_on_with(tiny_bundle_folder, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    result = call(tiny_bundle_folder, tmp_path / "pipe", "-o", tmp_path / "out", "--resume")
+    assert (result.exit_code, result.stdout_bytes) == (2, b"")
+    assert "give INPUT, no pipe, and -o OUTPUT" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_an_input_that_changes_meanwhile_is_told_and_nothing_is_written(
+    tiny_bundle_folder, source, monkeypatch, resume
+):
+    monkeypatch.setattr("seq2seq.cli.translate_inputs.count_lines", lambda name: len(LINES) + 2)
+    output = source.with_name("out")
+    result = call(tiny_bundle_folder, source, "-o", output, *(["--resume"] if resume else []))
+    assert result.exit_code == 1
+    assert f"{source} had {len(LINES) + 2} lines left to translate when this began, and {len(LINES)} came" in (
+        result.stderr
+    )
+    assert not output.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--phrases", "elk hen"], "phrase 'elk hen', which the translation must contain, has 'hen' in it"),
+        (["--terms", "cat\thens hen"], "phrase 'hens hen', which the translation must contain, has 'hen' in it"),
+        (["--prefixes", "owl owl owl owl owl"], "the prefix of line 42 has"),
+        (["--force", "owl owl owl owl owl"], "the target of line 42 has"),
+        (["--backend", "ctranslate2", "--prefixes", "owl"], "--prefixes are left out of the scores"),
+        (["--long", "error", "--max-source-length", "2"], "line 42 has 3 pieces, max_source_length is 2"),
+    ],
+)
+def test_lines_that_contradict_the_options_are_told_before_anything_is_decoded(
+    tiny_bundle_folder, tmp_path, monkeypatch, options, message
+):
+    monkeypatch.setattr(Translator, "_search", lambda *_: pytest.fail("decoded"))
+    (tmp_path / "in").write_text("owl\n" * 41 + "die cat\n", encoding="utf-8")
+    if options[-2] in ("--phrases", "--prefixes", "--force"):
+        (tmp_path / "beside").write_text("\n" * 41 + options[-1] + "\n", encoding="utf-8")
+        options = [*options[:-1], tmp_path / "beside"]
+    elif options[0] == "--terms":
+        (tmp_path / "beside").write_text(options[1] + "\n", encoding="utf-8")
+        options = ["--terms", tmp_path / "beside"]
+    others = ["--forbid", "hen", "--max-length", 5, "--batch-tokens", 2, "--penalty-form", "power"]
+    result = call(tiny_bundle_folder, tmp_path / "in", "--device", "cpu", *others, *options)
+    assert (result.exit_code, result.stdout_bytes) in ((1, b""), (2, b""))
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize("drawn", [True, False])
+def test_a_line_without_any_translation_is_named_with_all_that_leaves_none(tiny_bundle_folder, tmp_path, drawn):
+    (tmp_path / "in").write_text("owl\n\nder dog sieht die cat und der ant läuft\nant\n", encoding="utf-8")
+    (tmp_path / "beside").write_text("\n\nelk\n\n", encoding="utf-8")
+    # the third line alone needs more pieces than there are
+    options = ["--no-repeat-ngram", 1, "--min-length-factor", 9, "--max-length-factor", 40]
+    if drawn:
+        options += ["--prefixes", tmp_path / "beside", "--temperature", 1, "--n-best", 3]
+        said = "line 3 has no translation: nothing may come next that agrees with min_length_factor=9.0, "
+        said += "no_repeat_ngram=1, its prefix; take one of them back\n"
+    else:
+        options += ["--phrases", tmp_path / "beside", "--beam", 3]
+        said = "line 3 has no translation among the 3 hypotheses of its beam: nothing may come next that agrees with "
+        said += "min_length_factor=9.0, no_repeat_ngram=1, the phrases ['elk']; take one of them back, or raise beam"
+    result = call(tiny_bundle_folder, tmp_path / "in", "--device", "cpu", *options, "-o", tmp_path / "out")
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert not (tmp_path / "out").exists()

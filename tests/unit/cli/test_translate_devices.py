@@ -12,10 +12,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from seq2seq.cli.app import app
-from seq2seq.cli.engines import EngineOptions
+from seq2seq.cli.engines import Backend, EngineOptions
 from seq2seq.cli.translate_devices import COMMAND, share
 from seq2seq.cli.translate_job import Answer, Job
 from seq2seq.cli.translate_output import Rows
+from seq2seq.cli.translate_ranks import own_options
 from seq2seq.cli.translate_shares import Task, Window, deal, windows
 from seq2seq.config import DecodeConfig, LongLines
 from seq2seq.translator import Candidate, Request, Translator
@@ -239,3 +240,18 @@ def test_each_process_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_worker_starts_as_a_module_and_ends_when_there_is_nothing_to_do() -> None:
     done = subprocess.run(COMMAND, stdin=subprocess.DEVNULL, capture_output=True, check=False, env={**os.environ})
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_compiled_code_is_for_the_cpu_where_there_are_gpus_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    options = EngineOptions(backend=Backend.aoti, devices=2, threads=4)
+    assert [(share(options, rank).device, share(options, rank).threads) for rank in range(2)] == [("cpu", 2)] * 2
+    alone = EngineOptions(backend=Backend.aoti)
+    assert own_options(alone, alone).device == "cpu"
+    assert own_options(EngineOptions(), EngineOptions()).device == "cuda:1"
+
+
+def test_the_first_number_of_nested_threads_is_that_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "6,2")
+    assert [share(EngineOptions(device="cpu", devices=2), rank).threads for rank in range(2)] == [3, 3]

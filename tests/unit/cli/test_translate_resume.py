@@ -281,3 +281,41 @@ def test_drawing_by_ctranslate2_cannot_go_on(tiny_bundle_folder: Path, source: P
     result = call(shutil.copytree(tiny_bundle_folder, tmp_path / "bundle"), source, *options)
     assert result.exit_code == 1
     assert "so that --resume cannot go on with them" in result.stderr
+
+
+def test_a_job_that_was_refused_leaves_nothing_and_may_begin_with_other_options(
+    tiny_bundle_folder: Path, source: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out.txt"
+    result = call(tiny_bundle_folder, source, "-o", output, "--resume", "--shortlist")
+    assert result.exit_code == 1
+    assert "the bundle has none" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+    assert call(tiny_bundle_folder, source, "-o", output, "--resume").exit_code == 0
+    assert output.read_bytes().count(b"\n") == len(LINES)
+
+
+def test_what_a_job_left_that_was_killed_before_its_first_lines_is_passed_over(tmp_path: Path) -> None:
+    lines = [Request("a"), Request("b")]
+    partial = PartialOutput(tmp_path / "out", OPTIONS)
+    partial.__enter__()  # and no exit, as of a process that is killed
+    partial._stream.close()
+    partial.part.write_bytes(b"half a li")
+    assert {path.name for path in tmp_path.iterdir()} == {"out.part", "out.part.json"}
+    with PartialOutput(tmp_path / "out", {**OPTIONS, "decode": {"beam_size": 9}}) as other:
+        for answer in answers(other.remaining(lines, "in.txt"), 1, 1):
+            other.write(answer)
+        other.finish()
+    assert (tmp_path / "out").read_bytes() == expected(lines)
+
+
+def test_lines_that_are_safe_are_kept_whatever_comes(tmp_path: Path) -> None:
+    lines = [Request(text) for text in "abcd"]
+    with pytest.raises(Killed), PartialOutput(tmp_path / "out", OPTIONS) as partial:  # noqa: PT012
+        for number, answer in enumerate(answers(partial.remaining(lines, "in.txt"), 1, 2), start=1):
+            if number == 4:
+                raise Killed
+            partial.write(answer)
+    assert (partial.lines, partial.committed) == (3, 2)
+    with pytest.raises(ValueError, match=r"begun with another model or other options: decode\.beam_size was 4, is 9"):
+        PartialOutput(tmp_path / "out", {**OPTIONS, "decode": {"beam_size": 9, "seed": 1}})
