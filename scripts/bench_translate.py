@@ -6,8 +6,9 @@
 In each round every engine has a process of its own, and they take turns: in one mode after the other each engine
 translates the same lines. Modes are beam search and greedy search, each with all lines at once (batch) and line by line
 (single). Engines are this package and, where they are installed, CTranslate2 (on what `seq2seq convert` makes of the
-model) and Hugging Face's generate; --peer-command adds any program that translates lines. Each figure is given as
-median, min and max over the rounds; a ratio is taken in each round.
+model; all threads on one batch, and as *_workers a batch for each thread) and Hugging Face's generate; --peer-command
+adds any program that translates lines. Each figure is given as median, min and max over the rounds; a ratio is taken in
+each round.
 
 ratio_batch_* and the like are our sentences/s over those of the other engine, ratio_single_* our milliseconds over its.
 If the bundle has compiled code (seq2seq convert --to aoti), that is what is measured as ours, in all figures, and the

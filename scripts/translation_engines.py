@@ -96,6 +96,8 @@ class CTranslate2:
     threads: int
     compute_type: str = "float32"
     batch_lines: int = 64
+    workers: bool = False
+    """Whether each thread translates batches of its own; otherwise all work on one."""
 
     def load(self) -> Engine:
         return _Driven(self)
@@ -192,8 +194,8 @@ class _Driven:
             wanted.folder,
             device="cpu",
             compute_type=wanted.compute_type,
-            inter_threads=1,
-            intra_threads=wanted.threads,
+            inter_threads=wanted.threads if wanted.workers else 1,
+            intra_threads=1 if wanted.workers else wanted.threads,
         )
         self.source, self.target = (
             sentencepiece.SentencePieceProcessor(model_file=str(Path(wanted.folder) / f"{side}.spm"))

@@ -16,6 +16,8 @@ import translation_engines as engines
 from translation_engines import Search
 
 WARMUP_LINES = 4
+BATCHES_ALONE = ("hugging_face", "_workers")
+"""Ends of the names of engines that are not measured line by line."""
 PEERS = {"ctranslate2": "ctranslate2", "hugging_face": "transformers"}
 """Peers, and the packages that they are."""
 
@@ -94,6 +96,7 @@ class Plan:
             folder = self._converted(name, kind) if self._has(name, "ctranslate2") else None
             if folder is not None:
                 self.wanted[name] = engines.CTranslate2(folder, args.threads, kind, args.peer_batch)
+                self.wanted[f"{name}_workers"] = replace(self.wanted[name], workers=True)
         if "ctranslate2_int8" in self.missing:
             self.missing["backend_int8"] = self.missing["ctranslate2_int8"]
             return
@@ -138,6 +141,8 @@ class Plan:
         for name, backend in ((beam, "ratio_backend_int8"), ("greedy", "ratio_backend_int8_greedy")):
             found += [
                 Ratio(backend, f"batch_{name}", "ctranslate2_int8", engine="backend_int8"),
+                Ratio(f"{backend}_workers", f"batch_{name}", "ctranslate2_int8_workers", engine="backend_int8"),
+                Ratio(f"ratio_workers_{name}", f"batch_{name}", "ctranslate2_workers"),
                 Ratio(f"ratio_shortlist_{name}", f"batch_{name}", "ctranslate2", engine="shortlist"),
                 Ratio(f"ratio_int8_{name}", f"batch_{name}", "ctranslate2", engine="int8"),
                 Ratio(f"ratio_hugging_face_{name}", f"batch_{name}", "hugging_face"),
@@ -152,7 +157,7 @@ class Plan:
         return [
             mode
             for mode in self.searches
-            if "own_stop" not in mode and not (engine == "hugging_face" and mode.startswith("single"))
+            if "own_stop" not in mode and not (engine.endswith(BATCHES_ALONE) and mode.startswith("single"))
         ]
 
     def lines_of(self, mode: str) -> list[str]:

@@ -56,8 +56,9 @@ def doctor(
     """Check that a model gives the same answers alone and in batches, with and without cache, in one process and two.
 
     equal: the same text, and scores within 1e-4 (relative to the larger one; float32). rounding: other text, but both
-    have the same score within that, or both ways find the same in float64. differs: a fault, and exit code 1; only for
-    bfloat16 and what else computes with other numbers it is no fault, but information.
+    have the same score within that, or both ways find the same in float64 (which is not tried with two processes or
+    compiled code). differs: a fault, and exit code 1; only for bfloat16 and what else computes with other numbers it is
+    no fault, but information.
 
     A language model is checked with what it adds to the lines.
 

@@ -54,7 +54,7 @@ def check_options(decode: DecodeConfig) -> None:
                 "it out, or take the backend torch"
             )
     renormalised = {
-        "min_length": decode.min_length > 1,
+        "min_length": decode.min_length > 2,  # with 2 that is the first step's, which all hypotheses share
         "min_length_factor": decode.min_length_factor > 0,
         "no_repeat_ngram": decode.no_repeat_ngram > 0,
         "forbid_unknown": decode.forbid_unknown,

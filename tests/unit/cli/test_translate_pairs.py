@@ -29,7 +29,7 @@ OPTIONS: dict[str, list[str]] = {
     "penalty": ["--penalty-form", "power", "--length-penalty", "0.8"],
     "patience": ["--patience", "1"],
     "coverage": ["--coverage-penalty", "0.2"],
-    "lengths": ["--min-length", "2", "--max-length", "7"],
+    "lengths": ["--min-length", "3", "--max-length", "7"],
     "length factors": ["--min-length-factor", "0.2", "--max-length-factor", "0.9", "--max-length-offset", "3"],
     "split": ["--max-source-length", "10", "--long", "split"],
     "truncate": ["--max-source-length", "6", "--long", "truncate"],

@@ -65,11 +65,13 @@ def test_everything_is_measured_and_printed_as_one_json_object(
     int8 = {"int8"} - found["missing"].keys()  # not every CPU has it
     assert found["engines"].keys() - int8 == {
         *("ours", "shortlist", "ctranslate2", "ctranslate2_int8", "backend_int8", "echo"),
+        *("ctranslate2_workers", "ctranslate2_int8_workers"),
     }
     assert (found["ratio_int8_beam3"] is None) == (not int8)
     modes = {name: table["modes"] for name, table in found["engines"].items()}
     assert modes["ours"].keys() == MODES
     assert modes["ctranslate2"].keys() == {name for name in MODES if "own_stop" not in name}
+    assert modes["ctranslate2_workers"].keys() == {"batch_beam3", "batch_greedy"}
     assert modes["echo"].keys() == {"batch_beam3"}
     assert modes["echo"]["batch_beam3"]["bleu"] == 100
     for table in (modes[name] for name in modes if name != "echo"):
@@ -87,6 +89,8 @@ def test_everything_is_measured_and_printed_as_one_json_object(
         ("ratio_shortlist_beam3", "shortlist", "ctranslate2", "batch_beam3", rate),
         *(("ratio_int8_beam3", "int8", "ctranslate2", "batch_beam3", rate) for _ in int8),
         ("ratio_backend_int8", "backend_int8", "ctranslate2_int8", "batch_beam3", rate),
+        ("ratio_backend_int8_workers", "backend_int8", "ctranslate2_int8_workers", "batch_beam3", rate),
+        ("ratio_workers_greedy", "ours", "ctranslate2_workers", "batch_greedy", rate),
     ):
         ours, theirs = (modes[name][mode][figure]["median"] for name in (engine, other))
         assert found[ratio]["median"] == pytest.approx(ours / theirs, rel=1e-3)

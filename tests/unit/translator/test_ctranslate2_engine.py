@@ -33,6 +33,7 @@ SEARCHES = {
     "three best": dataclasses.replace(PLAIN, n_best=3),
     "shortest length": dataclasses.replace(GREEDY, min_length=4, min_length_factor=0.5),
     "repetition penalty": dataclasses.replace(GREEDY, repetition_penalty=1.7),
+    "not empty": dataclasses.replace(PLAIN, min_length=2),
     "no bigram twice": dataclasses.replace(GREEDY, no_repeat_ngram=2),
     "no unknown piece": dataclasses.replace(GREEDY, forbid_unknown=True),
 }
@@ -192,7 +193,7 @@ def test_the_options_as_ctranslate2_calls_them():
         ({"forbidden": ["x"]}, "forbidden="),
         ({"unknown_penalty": 1.0}, "unknown_penalty=1.0"),
         ({"alignments": True}, "alignments=True"),
-        ({"min_length": 2}, "min_length=2 forbids pieces, and CTranslate2 shares out their probability"),
+        ({"min_length": 3}, "min_length=3 forbids pieces, and CTranslate2 shares out their probability"),
         ({"min_length_factor": 0.5}, r"min_length_factor=0\.5 forbids pieces"),
         ({"no_repeat_ngram": 3}, "no_repeat_ngram=3 forbids pieces"),
         ({"forbid_unknown": True}, "forbid_unknown=True forbids pieces"),
