@@ -15,6 +15,7 @@ from seq2seq.cli.app import app
 from seq2seq.cli.engines import EngineOptions
 from seq2seq.cli.translate_job import Answer, Job
 from seq2seq.cli.translate_output import Format, Rows
+from seq2seq.cli.translate_resume import PartialOutput
 from seq2seq.config import DecodeConfig
 from seq2seq.training.launch import Place
 from seq2seq.translator import Request
@@ -67,6 +68,39 @@ def test_rank_0_gives_the_answers_of_one_process(tiny_bundle_folder: Path, store
     engine = own.load()
     assert [answer.rows for answer in found] == [own.rows(one) for one in engine.stream(LINES)]
     assert [answer.ends_window for answer in found] == [False] * 6 + [True]
+
+
+def test_a_stopped_job_goes_on_among_the_ranks(
+    tiny_bundle_folder: Path, tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").write_text("".join(f"{line}\n" for line in LINES * 4), encoding="utf-8")
+    options = ["--device", "cpu", "--batch-tokens", "3", "--format", "jsonl", "--beam", "2", "--max-length", "6"]
+    command = ["translate", str(tiny_bundle_folder), str(tmp_path / "in"), "--resume", *options]
+
+    def run(output: str) -> int:
+        store.__init__()
+        follower = threading.Thread(target=lambda: translate_ranks.follow(EngineOptions(device="cpu")))
+        follower.start()
+        code = CliRunner().invoke(app, [*command, "-o", str(tmp_path / output)]).exit_code
+        follower.join(30)
+        assert not follower.is_alive()
+        return code
+
+    assert run("whole") == 0
+    original, left = PartialOutput.write, 20
+
+    def write(self: PartialOutput, answer: Answer) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            raise KeyboardInterrupt
+        original(self, answer)
+
+    monkeypatch.setattr(PartialOutput, "write", write)
+    assert run("out") == 130
+    assert 0 < (tmp_path / "out.part").read_bytes().count(b"\n") < 20
+    assert run("out") == 0
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
 def test_what_goes_wrong_in_another_rank_is_told(tiny_bundle_folder: Path, store: Store) -> None:
