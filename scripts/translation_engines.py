@@ -177,7 +177,8 @@ class _Backend:
     def translate(self, lines: Sequence[str], search: Search) -> list[Answer]:
         if search.alone not in self.engines:
             self.engines[search.alone] = self._engine(search.alone)
-        engine, decode = self.engines[search.alone], our_options(search)
+        # with a beam it refuses another minimum, which would divide the probability of ending at once among the rest
+        engine, decode = self.engines[search.alone], replace(our_options(search), min_length=1)
         jobs = [[line] for line in lines] if search.alone else [list(lines)]
         return [Answer(found.text, len(found.ids)) for job in jobs for found in engine.translate(job, decode)]
 

@@ -29,7 +29,8 @@ class CTranslate2Engine(LineTranslator):
     """Translates lines with CTranslate2, by the same options, as far as it has them.
 
     In float32 the text is that of `Translator`, but where two translations are equally good up to rounding, where one
-    is ended at its maximum length, and for a search that would go on for long (see `ctranslate2_options.PATIENCE`).
+    is ended at its maximum length, for a search that would go on for long (see `ctranslate2_options.PATIENCE`), and for
+    a model that gives probability to pieces which are never produced, such as padding: the conversion leaves those out.
 
     Args:
         engine: A `ctranslate2.Translator`.

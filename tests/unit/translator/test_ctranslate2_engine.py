@@ -193,7 +193,11 @@ def test_the_options_as_ctranslate2_calls_them():
         ({"forbidden": ["x"]}, "forbidden="),
         ({"unknown_penalty": 1.0}, "unknown_penalty=1.0"),
         ({"alignments": True}, "alignments=True"),
-        ({"min_length": 3}, "min_length=3 forbids pieces, and CTranslate2 shares out their probability"),
+        ({"min_length": 2, "penalty_form": PenaltyForm.power}, "min_length=2 forbids"),
+        (
+            {"min_length": 3, "penalty_form": PenaltyForm.none},
+            "min_length=3 forbids pieces, and CTranslate2 shares out their probability",
+        ),
         ({"min_length_factor": 0.5}, r"min_length_factor=0\.5 forbids pieces"),
         ({"no_repeat_ngram": 3}, "no_repeat_ngram=3 forbids pieces"),
         ({"forbid_unknown": True}, "forbid_unknown=True forbids pieces"),
