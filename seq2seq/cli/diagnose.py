@@ -73,9 +73,7 @@ def diagnose(
     for name, number in (("--lines", lines), ("--examples", examples)):
         if number is not None and number < (1 if name == "--lines" else 0):
             raise UsageError(f"{name} {number} is out of range; give at least {1 if name == '--lines' else 0}")
-    sizes, exponents = numbers("--beams", beams, int), numbers("--penalties", penalties, float)
-    if min(sizes) < 1:
-        raise UsageError(f"--beams has {min(sizes)}; a beam has at least 1 hypothesis")
+    sizes, exponents = numbers("--beams", beams, int, 1, 1000), numbers("--penalties", penalties, float, -20, 20)
     if figure is not None:
         from seq2seq.inspection.picture import check_picture
 
@@ -103,18 +101,20 @@ def diagnose(
     print(as_json(found, examples) if format_ is Format.json else as_text(found, examples))
 
 
-def numbers(option: str, typed: str, kind: Callable[[str], Any]) -> list[Any]:
+def numbers(option: str, typed: str, kind: Callable[[str], Any], smallest: int, largest: int) -> list[Any]:
     """The distinct numbers of a list with commas, in ascending order.
 
     Raises:
-        UsageError: if it is something else.
+        UsageError: if it is something else, or one of them is not between the smallest and the largest.
     """
     try:
         found = sorted({kind(part) for part in typed.split(",")})
     except ValueError:
         raise UsageError(f"{option} {typed} is not a list of numbers with commas between, such as 1,2,4") from None
-    if any(abs(number) > 1000 or number != number for number in found):
-        raise UsageError(f"{option} {typed} has a number that is out of range")
+    if not all(smallest <= number <= largest for number in found):  # NaN is not either
+        raise UsageError(
+            f"{option} {typed} has a number that is out of range; give numbers from {smallest} to {largest}"
+        )
     return found
 
 

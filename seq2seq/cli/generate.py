@@ -14,7 +14,7 @@ from seq2seq.cli.line_progress import LineProgress
 from seq2seq.cli.machine import use_threads
 from seq2seq.cli.search_options import MACHINE, Device, Threads
 from seq2seq.config import GenerateConfig, PenaltyForm
-from seq2seq.text.lines import iter_lines, read_lines, write_lines
+from seq2seq.text.lines import check_place, iter_lines, read_lines, write_lines
 
 if TYPE_CHECKING:
     from seq2seq.generator import Generation, Generator
@@ -167,6 +167,8 @@ def generate(
         "batch_tokens": batch_tokens,
     }
     config = GenerateConfig(**{name: value for name, value in options.items() if value is not None})
+    if output is not None:
+        check_place(output)
     generator = load_generator(model, device, threads)
     if prompt is None and not whole_file:
         typed = prompts == STDIN and at_terminal()

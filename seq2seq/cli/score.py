@@ -12,7 +12,7 @@ import typer
 
 from seq2seq.cli import UsageError
 from seq2seq.cli.engines import load_translator
-from seq2seq.cli.score_texts import is_language_model, print_scores, read_texts
+from seq2seq.cli.score_texts import is_language_model, print_scores, read_texts, shares
 from seq2seq.cli.search_options import BatchTokens, Device, LengthExponent, Penalty, Threads
 from seq2seq.cli.translate_inputs import STDIN
 from seq2seq.text.lines import iter_lines, read_lines
@@ -250,9 +250,7 @@ def _parts(ids: list[int], eos: int) -> list[list[int]]:
 
 def as_text(row: Scored, per_token: bool) -> str:
     """The log-probability; then, after a tab, those of the pieces if wanted."""
-    values = zip(row.pair.tokens, row.pair.token_log_probs, strict=True)
-    pieces = " ".join(f"{token}={value:.6f}" for token, value in values)
-    return f"{row.pair.log_prob:.6f}" + (f"\t{pieces}" if per_token else "")
+    return f"{row.pair.log_prob:.6f}" + (f"\t{shares(row.pair)}" if per_token else "")
 
 
 def as_json(row: Scored, per_token: bool) -> str:
@@ -274,5 +272,7 @@ def summary(scored: Sequence[Scored]) -> str:
     log_prob, pieces = math.fsum(row.pair.log_prob for row in scored), sum(len(row.pair.ids) for row in scored)
     text = f"{len(scored)} translations, {pieces} pieces, log-probability {log_prob:.4f}"
     if pieces:
-        text += f", {log_prob / pieces:.4f} a piece, perplexity {math.exp(-log_prob / pieces):.4f}"
+        from seq2seq.generator.results import perplexity
+
+        text += f", {log_prob / pieces:.4f} a piece, perplexity {perplexity(log_prob, pieces):.4f}"
     return text

@@ -12,6 +12,7 @@ from seq2seq.text.lines import iter_lines, read_lines
 
 if TYPE_CHECKING:
     from seq2seq.generator import ScoredText
+    from seq2seq.translator import ScoredPair
 
 
 def is_language_model(model: str) -> bool:
@@ -67,9 +68,13 @@ def print_scores(
 
 def as_text(found: "ScoredText", per_token: bool) -> str:
     """The log-probability; then, after a tab, those of the pieces if wanted."""
+    return f"{found.log_prob:.6f}" + (f"\t{shares(found)}" if per_token else "")
+
+
+def shares(found: "ScoredText | ScoredPair") -> str:
+    """Each piece with its log-probability, in one row."""
     values = zip(found.tokens, found.token_log_probs, strict=True)
-    pieces = " ".join(f"{_visible(token)}={value:.6f}" for token, value in values)
-    return f"{found.log_prob:.6f}" + (f"\t{pieces}" if per_token else "")
+    return " ".join(f"{_visible(token)}={value:.6f}" for token, value in values)
 
 
 def _visible(token: str) -> str:

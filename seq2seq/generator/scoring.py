@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+import numpy as np
 import torch
 
 from seq2seq.bundle import Bundle
@@ -14,6 +15,7 @@ from seq2seq.generator.prompts import num_positions
 from seq2seq.generator.results import ScoredText
 from seq2seq.models.decoder_only import DecoderOnly
 from seq2seq.nn.device import evaluation
+from seq2seq.search.step import check_numbers
 
 AT_ONCE = 1024
 """Places whose log-probabilities over the vocabulary are computed at once."""
@@ -91,7 +93,11 @@ def windows(text: int, ids: Sequence[int], given: int, context: int) -> Iterator
 
 
 def forced(bundle: Bundle, batch: Sequence[Window]) -> list[list[float]]:
-    """Log-probabilities of the pieces of each window that count, in the same precision as in a search."""
+    """Log-probabilities of the pieces of each window that count, in the same precision as in a search.
+
+    Raises:
+        ValueError: if they are NaN.
+    """
     model, special = bundle.model, bundle.target_tokenizer.special
     assert isinstance(model, DecoderOnly)
     rows = [window.ids for window in batch]
@@ -108,6 +114,7 @@ def forced(bundle: Bundle, batch: Sequence[Window]) -> list[list[float]]:
             logits = model.logits(part)
             dtype = torch.float64 if logits.dtype is torch.float64 else torch.float32
             values += logits.log_softmax(-1, dtype=dtype).gather(-1, wanted[:, None])[:, 0].tolist()
+    check_numbers(np.array(values))
     left = iter(values)
     return [list(islice(left, window.num_scored)) for window in batch]
 

@@ -10,6 +10,7 @@ from seq2seq.config import DecodeConfig
 from seq2seq.models import Ensemble, Transformer
 from seq2seq.nn.device import evaluation
 from seq2seq.search.length_penalty import LengthPenalty
+from seq2seq.search.step import check_numbers
 from seq2seq.translator.batches import pad, token_batches
 from seq2seq.translator.results import ScoredPair
 
@@ -31,7 +32,8 @@ def score_ids(
         decode: Length penalty and batch size.
 
     Raises:
-        ValueError: if there are not as many targets as sources, an id is not in its vocabulary, or a source is empty.
+        ValueError: if there are not as many targets as sources, an id is not in its vocabulary, a source is empty, or
+            the model's log-probabilities are NaN.
     """
     if len(source_ids) != len(target_ids):
         raise ValueError(
@@ -73,6 +75,7 @@ def _forced(
         logits = model(src, src_valid, tgt_in, tgt_valid)
         dtype = torch.float64 if logits.dtype is torch.float64 else torch.float32
         log_probs = logits.log_softmax(-1, dtype=dtype).gather(-1, tgt_out[..., None])[..., 0]
+    check_numbers(log_probs.cpu().numpy()[tgt_valid.cpu().numpy()])
     return [row[: len(target)] for row, target in zip(log_probs.tolist(), targets, strict=True)]
 
 

@@ -92,12 +92,17 @@ def test_a_sample_is_drawn_by_the_seed_and_keeps_the_numbers_of_its_lines(files)
         (["--lines", "0"], 2, "--lines 0 is out of range; give at least 1"),
         (["--examples", "-1"], 2, "--examples -1 is out of range; give at least 0"),
         (["--beams", "1,two"], 2, "--beams 1,two is not a list of numbers with commas between, such as 1,2,4"),
-        (["--beams", "0,2"], 2, "--beams has 0; a beam has at least 1 hypothesis"),
+        (["--beams", "0,2"], 2, "--beams 0,2 has a number that is out of range; give numbers from 1 to 1000"),
         (["--penalties", "nan"], 2, "--penalties nan has a number that is out of range"),
+        (["--penalties", "0,50"], 2, "--penalties 0,50 has a number that is out of range; give numbers from -20 to 20"),
+        (["--beams", "1,2000"], 2, "--beams 1,2000 has a number that is out of range; give numbers from 1 to 1000"),
+        (["--penalties", "-20.5"], 2, "--penalties -20.5 has a number that is out of range"),
+        (["--figure", "missing/sweep.png"], 1, "there is no folder"),
         (["--figure", "sweep.txt"], 1, "a picture's name ends in .png, .svg or .pdf"),
     ],
 )
-def test_what_cannot_be_is_refused(tiny_bundle_folder, files, arguments, code, message):
+def test_what_cannot_be_is_refused(tiny_bundle_folder, files, monkeypatch, arguments, code, message):
+    monkeypatch.setattr(Translator, "load", lambda *_: pytest.fail("loaded"))
     result = call(tiny_bundle_folder, *files, *arguments)
     assert (result.exit_code, result.stdout) == (code, "")
     assert message in result.stderr

@@ -278,3 +278,14 @@ def test_bytes_that_are_not_utf8_end_the_job_after_the_prompts_before_them(tiny_
     (expected,) = generator.generate(["der ant"], GenerateConfig(max_new_pieces=NEW))
     assert result.stdout_bytes.decode() == one_line(expected.text) + "\n"
     assert "standard input: line 2 is not UTF-8" in result.stderr
+
+
+@pytest.mark.parametrize("whole", [[], ["--whole-file"], ["--whole-file", "--format", "jsonl"]])
+@pytest.mark.parametrize("prompt", [["--prompt", "der ant"], ["--prompt", "der", "--format", "jsonl"], []])
+def test_a_place_that_cannot_be_written_to_is_refused_before_anything_is_written(
+    tiny_writer_folder, prompts, tmp_path, monkeypatch, prompt
+):
+    monkeypatch.setattr("seq2seq.cli.generate.load_generator", lambda *_: pytest.fail("loaded"))
+    result = call(tiny_writer_folder, *(prompt or [prompts]), "-o", tmp_path / "missing" / "out.txt")
+    assert result.exit_code == 1
+    assert "there is no folder" in result.stderr

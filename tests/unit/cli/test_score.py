@@ -6,8 +6,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from seq2seq.cli.app import app
+from seq2seq.cli.score import Scored, as_text, summary
 from seq2seq.generator import Generator
-from seq2seq.translator import Translator
+from seq2seq.translator import ScoredPair, Translator
 
 SOURCES = ["der ant läuft!", "", "die cat.", "owl"]
 TARGETS = ["die bee.", "", "das 3 hen", ""]
@@ -183,3 +184,14 @@ def test_what_only_texts_have_is_refused_for_translations(tiny_bundle_folder, fi
     assert (result.exit_code, result.stdout_bytes) == (2, b"")
     name = option.partition("=")[0]
     assert f"{name} is for language models, and this one translates; leave it out" in result.stderr
+
+
+def test_pieces_that_would_break_a_row_are_written_out():
+    pair = ScoredPair(-3.0, -3.0, ("▁a", "\n", "\t", "b\rc"), (4, 5, 6, 7), (-1.0, -0.5, -0.5, -1.0))
+    row = as_text(Scored(1, "a", pair), per_token=True)
+    assert row == "-3.000000\t▁a=-1.000000 \\n=-0.500000 \\t=-0.500000 b\\rc=-1.000000"
+
+
+def test_a_perplexity_beyond_all_numbers_is_infinite():
+    pair = ScoredPair(-1600.0, -1600.0, ("a", "b"), (4, 5), (-800.0, -800.0))
+    assert summary([Scored(1, "ab", pair)]).endswith("-800.0000 a piece, perplexity inf")

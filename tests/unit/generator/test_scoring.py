@@ -1,3 +1,4 @@
+import copy
 import dataclasses
 import math
 
@@ -114,3 +115,11 @@ def test_the_context_is_as_long_as_the_learned_positions(tiny_writer):
 def test_a_hopeless_text_has_an_infinite_perplexity():
     assert perplexity(-1e6, 3) == math.inf
     assert perplexity(-math.inf, 3) == math.inf
+
+
+def test_a_broken_model_gives_no_scores(tiny_writer):
+    model = copy.deepcopy(tiny_writer.model)
+    with torch.no_grad():
+        model.output.fill_(torch.nan)
+    with pytest.raises(ValueError, match="the model's log-probabilities are NaN, expected numbers"):
+        Generator(dataclasses.replace(tiny_writer, model=model)).score(TEXTS)

@@ -1,3 +1,4 @@
+import copy
 import dataclasses
 
 import pytest
@@ -114,3 +115,12 @@ def test_pairs_that_fit_their_learned_positions_are_scored_beside_longer_sources
     for source, target, scored in zip(sources, targets, together, strict=True):
         alone = translator.score_ids([source], [target])[0]
         assert scored.token_log_probs == pytest.approx(alone.token_log_probs, abs=1e-9)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_a_broken_model_gives_no_scores(tiny_bundle, value):
+    model = copy.deepcopy(tiny_bundle.model)
+    with torch.no_grad():
+        model.output.fill_(value)
+    with pytest.raises(ValueError, match="the model's log-probabilities are NaN, expected numbers"):
+        Translator(dataclasses.replace(tiny_bundle, model=model)).score(SOURCES, TARGETS)
