@@ -280,12 +280,13 @@ def test_bytes_that_are_not_utf8_end_the_job_after_the_prompts_before_them(tiny_
     assert "standard input: line 2 is not UTF-8" in result.stderr
 
 
-@pytest.mark.parametrize("whole", [[], ["--whole-file"], ["--whole-file", "--format", "jsonl"]])
-@pytest.mark.parametrize("prompt", [["--prompt", "der ant"], ["--prompt", "der", "--format", "jsonl"], []])
+@pytest.mark.parametrize("jsonl", [[], ["--format", "jsonl"]])
+@pytest.mark.parametrize("given", [["--prompt", "der ant"], ["FILE"], ["FILE", "--whole-file"], ["-"]])
 def test_a_place_that_cannot_be_written_to_is_refused_before_anything_is_written(
-    tiny_writer_folder, prompts, tmp_path, monkeypatch, prompt
+    tiny_writer_folder, prompts, tmp_path, monkeypatch, given, jsonl
 ):
     monkeypatch.setattr("seq2seq.cli.generate.load_generator", lambda *_: pytest.fail("loaded"))
-    result = call(tiny_writer_folder, *(prompt or [prompts]), "-o", tmp_path / "missing" / "out.txt")
+    given = [prompts if one == "FILE" else one for one in given]
+    result = call(tiny_writer_folder, *given, *jsonl, "-o", tmp_path / "missing" / "out.txt")
     assert result.exit_code == 1
     assert "there is no folder" in result.stderr

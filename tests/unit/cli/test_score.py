@@ -1,10 +1,14 @@
+import copy
+import dataclasses
 import json
 import math
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner, Result
 
+from seq2seq.bundle import save_bundle
 from seq2seq.cli.app import app
 from seq2seq.cli.score import Scored, as_text, summary
 from seq2seq.generator import Generator
@@ -195,3 +199,16 @@ def test_pieces_that_would_break_a_row_are_written_out():
 def test_a_perplexity_beyond_all_numbers_is_infinite():
     pair = ScoredPair(-1600.0, -1600.0, ("a", "b"), (4, 5), (-800.0, -800.0))
     assert summary([Scored(1, "ab", pair)]).endswith("-800.0000 a piece, perplexity inf")
+
+
+@pytest.mark.parametrize("options", [[], ["--format", "jsonl"], ["--per-token"]])
+def test_a_broken_model_ends_the_command_without_a_row(tiny_bundle, files, tmp_path, options):
+    model = copy.deepcopy(tiny_bundle.model).float()
+    with torch.no_grad():
+        model.output.fill_(torch.nan)
+    save_bundle(dataclasses.replace(tiny_bundle, model=model), tmp_path / "broken")
+    record = json.dumps({"line": 1, "source_ids": [[5, 2]], "translations": [{"text": "x", "ids": [5, 2]}]})
+    for given, stdin in ((files, None), (("--jsonl", "-"), record.encode())):
+        result = call(tmp_path / "broken", *given, *options, stdin=stdin)
+        assert (result.exit_code, result.stdout_bytes) == (1, b"")
+        assert "the model's log-probabilities are NaN, expected numbers; look for NaN or infinite" in result.stderr
