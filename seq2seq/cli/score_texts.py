@@ -83,7 +83,7 @@ def _visible(token: str) -> str:
 
 
 def as_json(line: int, found: "ScoredText", per_token: bool) -> str:
-    """One JSON object."""
+    """One JSON object; a perplexity beyond all numbers is null there, as JSON has no infinity."""
     record: dict[str, Any] = {
         "line": line,
         "text": found.text,
@@ -91,11 +91,11 @@ def as_json(line: int, found: "ScoredText", per_token: bool) -> str:
         "num_tokens": len(found.ids),
         "num_bytes": found.num_bytes,
         "num_characters": found.num_characters,
-        "perplexity": found.perplexity,
-        "byte_perplexity": found.byte_perplexity,
-        "character_perplexity": found.character_perplexity,
         "notice": found.notice,
     }
+    for name in ("perplexity", "byte_perplexity", "character_perplexity"):
+        value = getattr(found, name)
+        record[name] = value if math.isfinite(value) else None
     if per_token:
         record |= {"tokens": found.tokens, "ids": found.ids, "token_log_probs": found.token_log_probs}
     return json.dumps(record, ensure_ascii=False)

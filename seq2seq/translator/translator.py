@@ -144,7 +144,8 @@ class Translator(LineTranslator):
 
         Raises:
             ValueError: if a side is a single string, the numbers of lines differ, a source is longer than
-                `max_source_length`, or a pair longer than learned positions allow.
+                `max_source_length`, a pair longer than learned positions allow, or the model's log-probabilities are
+                NaN.
         """
         if isinstance(sources, str) or isinstance(targets, str):
             raise ValueError(
@@ -181,8 +182,8 @@ class Translator(LineTranslator):
             decode: Length penalty and batch size; None takes the bundle's.
 
         Raises:
-            ValueError: if the numbers of sequences differ, a source is empty, an id is outside its vocabulary, or a
-                pair is longer than learned positions allow.
+            ValueError: if the numbers of sequences differ, a source is empty, an id is outside its vocabulary, a pair
+                is longer than learned positions allow, or the model's log-probabilities are NaN.
         """
         return score_ids(self.model, self.bundles, source_ids, target_ids, decode or self.decode)
 

@@ -11,7 +11,8 @@ from typer.testing import CliRunner, Result
 from seq2seq.bundle import save_bundle
 from seq2seq.cli.app import app
 from seq2seq.cli.score import Scored, as_text, summary
-from seq2seq.generator import Generator
+from seq2seq.cli.score_texts import as_json as text_as_json
+from seq2seq.generator import Generator, ScoredText
 from seq2seq.translator import ScoredPair, Translator
 
 SOURCES = ["der ant läuft!", "", "die cat.", "owl"]
@@ -212,3 +213,9 @@ def test_a_broken_model_ends_the_command_without_a_row(tiny_bundle, files, tmp_p
         result = call(tmp_path / "broken", *given, *options, stdin=stdin)
         assert (result.exit_code, result.stdout_bytes) == (1, b"")
         assert "the model's log-probabilities are NaN, expected numbers; look for NaN or infinite" in result.stderr
+
+
+def test_a_perplexity_beyond_all_numbers_is_null_in_json():
+    found = ScoredText("ab", -1600.0, ("a", "b"), (4, 5), (-800.0, -800.0), 2, 2, None)
+    record = json.loads(text_as_json(1, found, per_token=False), parse_constant=pytest.fail)
+    assert (record["perplexity"], record["log_prob"]) == (None, -1600.0)
