@@ -1,5 +1,6 @@
 """Phrases that translations must contain: checked before anything is translated, then followed by the search."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 from seq2seq.config import DecodeConfig
@@ -43,7 +44,10 @@ def room_for_phrases(
             f"line {line} has phrases that its translation must contain, which takes a beam whose places are shared "
             f"out, but {option}; choose temperature=0 and a beam_size of at least 2, such as 10"
         )
+    given = tokenizer.decode(prefix)
     for phrase in phrases:
+        if any(find_whole(given, text) >= 0 for text in alternatives(phrase)):
+            continue  # rules do not hold for what is given; the search knows what else is needed
         try:
             _check_rules(tokenizer, decode, phrase, times=phrases.count(phrase))
         except ValueError as error:
@@ -130,14 +134,15 @@ def _check_rules(tokenizer: Tokenizer, decode: DecodeConfig, phrase: str, times:
             "out; take one of them back"
         )
     size = decode.no_repeat_ngram
-    if size and all(_repeats(ids, size, times) for ids in written):
+    pairs = itertools.product(written, written if times > 1 else [()])
+    if size and all(_repeats(size, *pair) for pair in pairs):
         raise ValueError(
             f"phrase {phrase!r}, which the translation must contain{' twice' if times > 1 else ''}, repeats a sequence "
             f"of {size} pieces, which no_repeat_ngram={size} rules out; choose a larger one, or 0"
         )
 
 
-def _repeats(ids: Sequence[int], size: int, times: int) -> bool:
-    """Whether a sequence of so many pieces comes twice where the ids come so many times."""
-    found = [tuple(ids[at : at + size]) for at in range(len(ids) - size + 1)]
-    return len(set(found)) < len(found) * min(times, 2)
+def _repeats(size: int, *texts: Sequence[int]) -> bool:
+    """Whether a sequence of so many pieces comes twice in the texts."""
+    found = [tuple(ids[at : at + size]) for ids in texts for at in range(len(ids) - size + 1)]
+    return len(set(found)) < len(found)

@@ -81,9 +81,16 @@ def test_a_phrase_that_repeats_what_must_not_come_twice_is_refused(room, tiny_bu
     ):
         room("und ant und ant und", no_repeat_ngram=2)
     assert room("ant und ant und", no_repeat_ngram=2) > 0  # written as a, n, t at first
-    with pytest.raises(ValueError, match=r"phrase 'ant und', .* contain twice, repeats a sequence of 2 pieces, which"):
-        room("ant und", "yak", "ant und", no_repeat_ngram=2)
+    with pytest.raises(ValueError, match=r"phrase 'yak\.', .* contain twice, repeats a sequence of 1 pieces, which"):
+        room("yak.", "und", "yak.", no_repeat_ngram=1)
+    assert room("ant und", "yak", "ant und", no_repeat_ngram=2) > 0  # the second time as a, n, t
     assert room("ant und", "ant und", no_repeat_ngram=3) > 0
+
+
+def test_a_phrase_that_the_prefix_has_is_let_pass_as_the_prefix_is(room):
+    assert room("ant", prefix="yak ant", forbidden=["ant"], no_repeat_ngram=1) == 0
+    with pytest.raises(ValueError, match="which forbidden rules out"):
+        room("ant", prefix="yak ants", forbidden=["ant"])
 
 
 def test_phrases_that_are_longer_than_the_longest_translation_are_refused(room, tiny_bundle):
