@@ -7,6 +7,7 @@ goes whole to its first part's batch, so that there batches are others, and scor
 
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 AHEAD = 2
 """Windows of lines that are in the works at once; what is kept in memory does not grow with the input."""
+
+
+PATIENCE = 1.0
+"""Seconds that threads have to end which are at something when nobody wants it any more."""
 
 
 @dataclass(frozen=True)
@@ -179,11 +184,17 @@ class _Dealer:
             raise window.error
 
     def stop(self) -> None:
-        """Let the threads end when they have done what they are at."""
+        """Let the threads end when they have done what they are at; those that do nothing have ended then.
+
+        A thread that ends together with the interpreter may take the process down with it.
+        """
         with self._tasks.mutex:
             self._tasks.queue.clear()
         for _ in self._threads:
             self._tasks.put(None)
+        latest = time.monotonic() + PATIENCE
+        for thread in self._threads:
+            thread.join(max(0.0, latest - time.monotonic()))
 
     def _work(self, ask: Ask) -> None:
         while (task := self._tasks.get()) is not None:

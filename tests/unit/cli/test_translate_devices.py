@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -255,3 +256,16 @@ def test_compiled_code_is_for_the_cpu_where_there_are_gpus_too(monkeypatch: pyte
 def test_the_first_number_of_nested_threads_is_that_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "6,2")
     assert [share(EngineOptions(device="cpu", devices=2), rank).threads for rank in range(2)] == [3, 3]
+
+
+def test_when_all_is_answered_no_thread_is_left_that_could_end_with_the_interpreter() -> None:
+    tasks = [Task([(number, Request(f"{number}"))]) for number in range(1, 9)]
+
+    def ask(task: Task) -> list[Answer]:
+        time.sleep(0.01)
+        return [Answer([line.text], None, hit_limit=False) for _, line in task.lines]
+
+    before = set(threading.enumerate())
+    found = list(deal([Window(tasks, list(range(1, 9)), None)], [ask, ask, ask]))
+    assert [answer.rows for answer in found] == [[f"{number}"] for number in range(1, 9)]
+    assert set(threading.enumerate()) <= before
