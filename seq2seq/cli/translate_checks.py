@@ -7,7 +7,6 @@ from seq2seq.cli.engines import Backend
 from seq2seq.cli.line_progress import LineProgress
 from seq2seq.cli.translate_inputs import LineFiles, requests
 from seq2seq.cli.translate_job import Job
-from seq2seq.config import PenaltyForm
 
 if TYPE_CHECKING:
     from seq2seq.cli.search_options import SearchOptions
@@ -55,9 +54,9 @@ def check_backend(job: Job, files: LineFiles) -> None:
     for option, name in {"--phrases": files.phrases, "--terms": files.terms}.items():
         if name is not None:
             raise UsageError(f"{option} is not something that CTranslate2 does; leave --backend ctranslate2 out")
-    decode = job.decode
-    ranked = decode.beam_size > 1 and decode.penalty_form is not PenaltyForm.none and decode.length_penalty != 0
-    if files.prefixes is not None and ranked:
+    from seq2seq.translator.ctranslate2_options import penalized
+
+    if files.prefixes is not None and job.decode.beam_size > 1 and penalized(job.decode):
         raise UsageError(
             "--prefixes are left out of the scores that CTranslate2's beam goes by, so that the length penalty would "
             "choose otherwise; give --length-penalty 0 or --beam 1, or leave --backend ctranslate2 out"

@@ -55,7 +55,7 @@ def check_options(decode: DecodeConfig) -> None:
             )
     renormalised = {
         # with 2 it is the first step's, which all hypotheses share: a constant, unless lengths divide it
-        "min_length": decode.min_length > (1 if _penalized(decode) else 2),
+        "min_length": decode.min_length > (1 if penalized(decode) else 2),
         "min_length_factor": decode.min_length_factor > 0,
         "no_repeat_ngram": decode.no_repeat_ngram > 0,
         "forbid_unknown": decode.forbid_unknown,
@@ -85,7 +85,7 @@ def check_part(part: Part, decode: DecodeConfig) -> None:
             f"line {part.number} has phrases that its translation must contain, which CTranslate2 does not search for; "
             "take the backend torch"
         )
-    if part.prefix and not part.forced and decode.beam_size > 1 and _penalized(decode):
+    if part.prefix and not part.forced and decode.beam_size > 1 and penalized(decode):
         raise ValueError(
             f"line {part.number} has a prefix, which CTranslate2 leaves out of the scores that its beam goes by, so "
             f"that length_penalty={decode.length_penalty} would choose otherwise; give length_penalty=0, beam_size=1, "
@@ -93,6 +93,6 @@ def check_part(part: Part, decode: DecodeConfig) -> None:
         )
 
 
-def _penalized(decode: DecodeConfig) -> bool:
+def penalized(decode: DecodeConfig) -> bool:
     """Whether scores are divided for length."""
     return decode.penalty_form is not PenaltyForm.none and decode.length_penalty != 0
